@@ -4,18 +4,18 @@
 mod table;
 
 use ringfence_authz::{Action, Judgement, Policy, judge};
-use ringfence_types::{StandardInput, Bytes, Call, Decision, Exec, NetMode, Profile, Refusal, Root};
+use ringfence_types::{ByteString, Call, Decision, ExecCall, NetMode, Profile, Refusal, Root, StandardInput};
 
 pub fn policy() -> Policy {
     let mut policy = Policy::new(Profile::Guarded);
-    policy.home = Some(Bytes::from(table::HOME));
+    policy.home = Some(ByteString::from(table::HOME));
     policy
 }
 
 pub fn judged(policy: &Policy, argv: &[&[u8]]) -> Result<Judgement, Refusal> {
-    let argv = argv.iter().map(|word| Bytes::from(*word)).collect();
-    let call = Call::Exec(Exec { argv, cwd: Bytes::from(table::WORKSPACE), env: Vec::new(), net: NetMode::None, stdin: StandardInput::None });
-    let roots = vec![Root { path: Bytes::from(table::WORKSPACE), access: policy.access }];
+    let argv = argv.iter().map(|word| ByteString::from(*word)).collect();
+    let call = Call::Exec(ExecCall { argv, cwd: ByteString::from(table::WORKSPACE), env: Vec::new(), ceiling: None, net: NetMode::None, stdin: StandardInput::None });
+    let roots = vec![Root { path: ByteString::from(table::WORKSPACE), access: policy.access }];
     judge(policy, &Action::new(call, roots), &table::Machine)
 }
 

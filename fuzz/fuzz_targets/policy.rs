@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use libfuzzer_sys::fuzz_target;
 use ringfence_authz::Policy;
-use ringfence_authz::policy::{Flags, PolicyFile, Role, effective};
-use ringfence_types::{Bytes, Profile};
+use ringfence_authz::policy::{PolicyFile, PolicyFileRole, StartupFlags, effective};
+use ringfence_types::{ByteString, Profile};
 
 const ACTIONS: &[&[&[u8]]] =
     &[&[b"ls"], &[b"rm", b"x"], &[b"make", b"a"], &[b"git", b"push", b"--force"], &[b"git", b"log"], &[b"npm", b"test"]];
 
 fuzz_target!(|text: &[u8]| {
-    for role in [Role::Operator, Role::Workspace, Role::Session] {
+    for role in [PolicyFileRole::Operator, PolicyFileRole::Workspace, PolicyFileRole::Session] {
         let file = match PolicyFile::parse(role, Path::new("/policy.toml"), text) {
             Ok(file) => file,
             Err(error) => {
@@ -25,7 +25,7 @@ fuzz_target!(|text: &[u8]| {
             }
         };
         let (Some(before), Some(after)) = (load(&[]), load(&[file])) else { continue };
-        if role == Role::Operator || after.profile != before.profile {
+        if role == PolicyFileRole::Operator || after.profile != before.profile {
             continue;
         }
         for argv in ACTIONS {
@@ -36,11 +36,11 @@ fuzz_target!(|text: &[u8]| {
 });
 
 fn load(files: &[PolicyFile]) -> Option<Policy> {
-    let flags = Flags {
+    let flags = StartupFlags {
         workspace: PathBuf::from("/w"),
         profile: Some(Profile::Guarded),
-        home: Some(Bytes::from("/home/u")),
-        ..Flags::default()
+        home: Some(ByteString::from("/home/u")),
+        ..StartupFlags::default()
     };
     effective(&flags, files, &|path| path.to_owned()).ok().map(|effective| effective.policy)
 }

@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use ringfence_scan::{Output, Pause, Scanner};
+use ringfence_scan::{PauseLength, ScanOutput, Scanner};
 
 const STORED: &[u8] = b"Zq8-hunter2/stapleX91";
 
@@ -33,7 +33,7 @@ fn whole(bytes: &[u8], size: usize) {
     }
     assert!(!contains(&whole.clean, STORED));
     for mut stream in [SCANNER.stream(), SCANNER.stream().with_threads()] {
-        let mut output = Output::default();
+        let mut output = ScanOutput::default();
         for chunk in bytes.chunks(size) {
             stream.push(chunk, &mut output);
         }
@@ -44,12 +44,12 @@ fn whole(bytes: &[u8], size: usize) {
 }
 
 fn paused(bytes: &[u8], size: usize) {
-    for pause in [Pause::Short, Pause::Long, Pause::TooLong] {
-        let (mut stream, mut output) = (SCANNER.stream(), Output::default());
+    for pause in [PauseLength::Short, PauseLength::Long, PauseLength::TooLong] {
+        let (mut stream, mut output) = (SCANNER.stream(), ScanOutput::default());
         for chunk in bytes.chunks(size) {
             stream.push(chunk, &mut output);
             stream.settle(pause, &mut output);
-            if pause == Pause::TooLong && output.findings.is_empty() {
+            if pause == PauseLength::TooLong && output.findings.is_empty() {
                 let given = output.clean.len();
                 assert_eq!(output.clean, bytes[..given]);
                 assert_eq!(stream.decided(), given);

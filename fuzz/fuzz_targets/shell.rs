@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringfence_authz::shell::parse;
+use ringfence_shell::parse;
 
 fuzz_target!(|text: &[u8]| {
     let script = parse(text);

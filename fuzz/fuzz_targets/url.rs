@@ -5,8 +5,8 @@ mod machine;
 
 use libfuzzer_sys::fuzz_target;
 use ringfence_authz::RuleSource;
-use ringfence_authz::hosts::{HostEntry, HostRules, judge_url};
-use ringfence_types::{Decision, Layer, NetMode};
+use ringfence_authz::hosts::{HostRule, HostRules, judge_url};
+use ringfence_types::{Decision, NetMode, PolicyLayer};
 
 fuzz_target!(|url: &[u8]| {
     let mut policy = machine::policy();
@@ -25,13 +25,16 @@ fuzz_target!(|url: &[u8]| {
     assert_eq!(read.port_or_known_default(), Some(443), "{text:?}");
 });
 
-fn allowed(host: &str) -> HostEntry {
-    HostEntry {
+fn allowed(host: &str) -> HostRule {
+    HostRule {
         decision: Decision::Allow,
         host: host.parse().expect("a rule"),
         scheme: None,
         methods: None,
         path_prefix: None,
-        source: RuleSource { layer: Layer::Flags, origin: None, reason: None },
+        inspect: false,
+        upgrade: false,
+        local: false,
+        source: RuleSource { layer: PolicyLayer::Flags, origin: None, reason: None },
     }
 }

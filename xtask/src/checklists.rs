@@ -1,10 +1,10 @@
-//! The checklists of `docs/wounds.md`: every id has one row, and each row shows a test or says why there is none.
+//! The checklists of `docs/lessons.md`: every id has one row, and each row shows a test or says why there is none.
 
 use std::collections::BTreeMap;
 
 use crate::requirements::Names;
 
-pub(crate) const PAGE: &str = "docs/wounds.md";
+pub(crate) const PAGE: &str = "docs/lessons.md";
 /// Lists that others wrote, with the first and the last number that has a row here.
 const NUMBERED: &[(&str, u32, u32)] = &[("B-A", 1, 27), ("D", 1, 12), ("C-", 28, 38)];
 /// One entry of a list that is several attacks.
@@ -36,7 +36,7 @@ fn wanted() -> Vec<String> {
     numbered.chain(lettered).collect()
 }
 
-/// `| id | wound | answer | tried by |`
+/// `| id | flaw | in Ringfence | test |`
 fn row(line: &str) -> Option<(&str, &str)> {
     let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
     let (id, rest) = inner.split_once('|')?;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     fn page(last: &str) -> String {
-        wanted().iter().map(|id| format!("| {id} | wound | answer | {last} |\n")).collect()
+        wanted().iter().map(|id| format!("| {id} | flaw | answer | {last} |\n")).collect()
     }
 
     fn found(last: &str) -> usize {

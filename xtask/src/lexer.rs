@@ -19,17 +19,17 @@ pub(crate) fn code_only(source: &str) -> String {
     out
 }
 
-/// The inside of every literal in plain double quotes, as it is written.
-pub(crate) fn literals(source: &str) -> Vec<&str> {
+/// Every comment with the line that it begins on.
+pub(crate) fn comments(source: &str) -> Vec<(usize, &str)> {
     let bytes = source.as_bytes();
-    let mut found = Vec::new();
-    let mut at = 0;
+    let (mut found, mut at, mut line) = (Vec::new(), 0, 1);
     while at < bytes.len() {
-        let end = blank_until(bytes, at);
-        if bytes[at] == b'"' {
-            found.extend(source.get(at + 1..end - 1));
+        let end = blank_until(bytes, at).max(at + 1);
+        if matches!(&bytes[at..end], [b'/', b'/' | b'*', ..]) {
+            found.extend(source.get(at..end).map(|comment| (line, comment)));
         }
-        at = end.max(at + 1);
+        line += bytes[at..end].iter().filter(|byte| **byte == b'\n').count();
+        at = end;
     }
     found
 }
@@ -194,9 +194,9 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_found_where_they_are_code() {
-        let source = "// \"no\"\nf(\"a.b\", 'c', \"ä\\\"\", r\"raw\"); /* \"no\" */ \"\"";
-        assert_eq!(literals(source), ["a.b", "ä\\\"", ""]);
+    fn comments_are_found_with_their_lines() {
+        let source = "/// One.\nlet a = \"// no\n\"; // two\n/* three\n*/";
+        assert_eq!(comments(source), [(1, "/// One."), (3, "// two"), (4, "/* three\n*/")]);
     }
 
     #[test]

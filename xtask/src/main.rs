@@ -4,13 +4,14 @@ mod agents;
 mod bench;
 mod checklists;
 mod command;
+mod deny;
 mod hung;
 mod layers;
 mod lexer;
+mod names;
 mod packages;
 mod passes;
 mod requirements;
-mod rules;
 mod sources;
 mod stage;
 mod steps;
@@ -27,7 +28,11 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const USAGE: &str = "\
 cargo xtask test [--package NAME]…       every check and every test, as root and as an ordinary user
+                 [--as root|user]        one of the two passes
+                 [--only TEXT]           only tests with TEXT in their names, without checks, with the development build
 cargo xtask layers                       crate layers, unsafe, file sizes, forbidden words
+cargo xtask names [--lower]              one name for one thing: types, modules, parameters, comments, glossary
+cargo xtask deny                         licences, banned crates and sources of dependencies, by deny.toml
 cargo xtask requirements                 requirements, checklists and rules in docs: every id, and only tests that exist
 cargo xtask agents                       the real agents for the tests, in the target directory
 cargo xtask bench [--quick] [--only GROUP]…   start-up, library, inside; see bench/README.md";
@@ -49,6 +54,8 @@ fn run(arguments: &[String]) -> Result<()> {
     match word.as_str() {
         "test" => testing::run(&root, rest),
         "layers" => layers::run(&root),
+        "names" => names::run(&root, rest),
+        "deny" => deny::run(&root).map(|note| println!("{note}")),
         "requirements" => requirements::run(&root),
         "agents" => agents::ensure(&root).map(|bin| println!("{}", bin.display())),
         "bench" => bench::run(&root, rest),

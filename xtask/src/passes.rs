@@ -25,14 +25,19 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(300);
 const SEED: &str = "PROPTEST_RNG_SEED";
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum As {
     Root,
     User,
 }
 
 impl As {
-    fn word(self) -> &'static str {
+    pub(crate) fn parse(word: &str) -> Result<Self> {
+        let found = [Self::Root, Self::User].into_iter().find(|who| who.word() == word);
+        found.ok_or_else(|| format!("`{word}` is neither `root` nor `user`").into())
+    }
+
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Root => "root",
             Self::User => "user",
@@ -74,15 +79,20 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Runs each program and shows the output of those that fail.
-pub(crate) fn run(stage: &Stage, executables: &[TestExecutable], who: As) -> Result<Tally> {
+/// Runs each program and shows the output of those that fail. `only` is a part of the names of the tests to run.
+pub(crate) fn run(
+    stage: &Stage,
+    executables: &[TestExecutable],
+    who: As,
+    only: Option<&str>,
+) -> Result<Tally> {
     let places = Places::new(stage, who)?;
     let before = names_in(Path::new("/"))?;
     let mut total = Tally::default();
     for (test, program) in executables.iter().zip(&stage.programs) {
         let start = Instant::now();
         let run = Run { places: &places, stage, program, test };
-        let first = run.of(&[])?;
+        let first = run.of(only.as_slice())?;
         let took = start.elapsed().as_secs_f64();
         println!("{:<5} {:<44} {} in {took:.1}s", who.word(), test.name, first.tally);
         if first.tally.failed > 0 {

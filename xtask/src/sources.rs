@@ -5,8 +5,19 @@ use std::path::Path;
 
 use crate::{Result, lexer, tree};
 
-/// The only two modules that may contain `unsafe`, with what is below them.
-const UNSAFE_MODULES: &[&str] = &["crates/launch/src/sys", "crates/sandbox/src/sys"];
+/// The only modules that may contain `unsafe`, with what is below them.
+const UNSAFE_MODULES: &[&str] =
+    &["crates/launch/src/sys", "crates/sandbox/src/sys", "crates/battery/src/sys"];
+/// Calls that make an effect, each with the folder it is looked for in and the one file that may have it. Only there does the
+/// function take a value that the pipeline admitted.
+const ONE_DOOR: &[(&str, &str, &str)] = &[
+    ("TcpStream::connect", "crates/egress/src/", "crates/egress/src/dial.rs"),
+    ("TcpSocket", "crates/egress/src/", "crates/egress/src/dial.rs"),
+    ("DialPermit for", "crates/egress/src/", "nowhere"),
+    ("DialPermit for", "crates/runtime/src/", "crates/runtime/src/effect/flow/permit.rs"),
+    ("run_filtered(", "crates/runtime/src/", "crates/runtime/src/effect/exec.rs"),
+    ("start_from(", "crates/runtime/src/", "crates/runtime/src/effect/exec/start.rs"),
+];
 const MAX_LINES: usize = 1000;
 /// Data: written by a program, or a list of cases that is as long as it is.
 const DATA: &[&str] = &[
@@ -70,6 +81,11 @@ fn code_violations(name: &str, code: &str) -> Vec<String> {
         }
     }
     for (line, text) in code.lines().enumerate() {
+        for (effect, folder, only) in ONE_DOOR {
+            if text.contains(effect) && name.starts_with(folder) && name != *only {
+                violations.push(format!("{name}:{}: `{effect}` belongs in {only}", line + 1));
+            }
+        }
         for stub in ["todo!", "unimplemented!"].iter().filter(|stub| text.contains(**stub)) {
             violations.push(format!("{name}:{}: `{stub}`", line + 1));
         }
@@ -151,11 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_is_confined_to_two_modules() {
+    fn unsafe_is_confined_to_modules_of_system_calls() {
         let source = "fn f() { unsafe { g() } }";
-        for allowed in
-            ["crates/launch/src/sys.rs", "crates/launch/src/sys/files.rs", "crates/sandbox/src/sys.rs"]
-        {
+        for allowed in [
+            "crates/launch/src/sys.rs",
+            "crates/launch/src/sys/files.rs",
+            "crates/sandbox/src/sys.rs",
+            "crates/battery/src/sys.rs",
+        ] {
             assert_eq!(file_violations(allowed, source), Vec::<String>::new(), "{allowed}");
         }
         for elsewhere in [
@@ -168,6 +187,17 @@ mod tests {
             assert_eq!(file_violations(elsewhere, source).len(), 1, "{elsewhere}");
         }
         assert_eq!(file_violations("crates/x/src/lib.rs", "// unsafe\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_effect_is_made_in_one_file_alone() {
+        let source = "async fn f() { TcpStream::connect(address).await }";
+        assert_eq!(file_violations("crates/egress/src/tunnel.rs", source).len(), 1);
+        assert_eq!(file_violations("crates/egress/src/dial.rs", source), Vec::<String>::new());
+        assert_eq!(file_violations("crates/egress/tests/x.rs", source), Vec::<String>::new());
+        let source = "impl DialPermit for Anything {";
+        assert_eq!(file_violations("crates/egress/src/dial.rs", source).len(), 1);
+        assert_eq!(file_violations("crates/runtime/src/proxy.rs", source).len(), 1);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::passes::{self, As, Tally};
 use crate::stage::Stage;
 use crate::steps::{self, Ran, Step, Strictness};
-use crate::{Result, agents, command, layers, packages, requirements, unsteady};
+use crate::{Result, agents, command, deny, layers, names, packages, requirements, unsteady};
 
 const STEPS: &[Step<World>] = &[
     Step { name: "packages", run: |_| packages::ensure() },
@@ -20,6 +20,8 @@ const STEPS: &[Step<World>] = &[
     Step { name: "fmt", run: fmt },
     Step { name: "clippy", run: clippy },
     Step { name: "layers", run: |world| layers::run(&world.root).map(|()| Ran::Done(String::new())) },
+    Step { name: "names", run: |world| names::run(&world.root, &[]).map(|()| Ran::Done(String::new())) },
+    Step { name: "deny", run: |world| deny::run(&world.root).map(Ran::Done) },
     Step {
         name: "requirements",
         run: |world| requirements::run(&world.root).map(|()| Ran::Done(String::new())),
@@ -31,11 +33,20 @@ const STEPS: &[Step<World>] = &[
     Step { name: "tests as user", run: |world| pass(world, As::User) },
 ];
 
+/// With `--only`: the shortest way from an edit to the result of some tests.
+const ONLY_STEPS: &[Step<World>] = &[
+    Step { name: "packages", run: |_| packages::ensure() },
+    Step { name: "agents", run: install_agents },
+    Step { name: "build tests", run: build_tests },
+    Step { name: "build program", run: build_development },
+    Step { name: "tests as root", run: |world| pass(world, As::Root) },
+    Step { name: "tests as user", run: |world| pass(world, As::User) },
+];
+
 /// What the steps share.
 pub(crate) struct World {
     root: PathBuf,
-    /// Empty: the whole workspace.
-    packages: Vec<String>,
+    chosen: Choice,
     executables: Vec<TestExecutable>,
     /// The program under test, once it is built.
     binary: Option<PathBuf>,
@@ -43,6 +54,17 @@ pub(crate) struct World {
     /// Where the programs of agents are, once they are installed.
     agents: Option<PathBuf>,
     tally: Tally,
+}
+
+/// Which part of the tests the developer wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Choice {
+    /// Empty: the whole workspace.
+    packages: Vec<String>,
+    /// `None`: both passes.
+    pass: Option<As>,
+    /// Part of the names of the tests; `None`: all tests.
+    only: Option<String>,
 }
 
 /// One compiled test program.
@@ -62,10 +84,11 @@ impl TestExecutable {
 }
 
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
-    let packages = parse(arguments)?;
+    let chosen = parse(arguments)?;
+    let steps = if chosen.only.is_some() { ONLY_STEPS } else { STEPS };
     let mut world = World {
         root: root.to_path_buf(),
-        packages,
+        chosen,
         executables: Vec::new(),
         binary: None,
         stage: None,
@@ -74,26 +97,36 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     };
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
     let strictness = if in_ci { Strictness::Ci } else { Strictness::Developer };
-    let well = steps::run_all(STEPS, &mut world, strictness);
+    let well = steps::run_all(steps, &mut world, strictness);
     summary(&world);
     if well { Ok(()) } else { Err("not everything passed".into()) }
 }
 
-fn parse(arguments: &[String]) -> Result<Vec<String>> {
-    let mut packages = Vec::new();
+fn parse(arguments: &[String]) -> Result<Choice> {
+    let mut chosen = Choice::default();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
+        let mut value = || rest.next().cloned().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
-            "--package" | "-p" => packages.push(rest.next().ok_or("--package needs a name")?.clone()),
+            "--package" | "-p" => chosen.packages.push(value()?),
+            "--as" => chosen.pass = Some(As::parse(&value()?)?),
+            "--only" => chosen.only = Some(value()?),
             other => return Err(format!("unknown argument `{other}`").into()),
         }
     }
-    Ok(packages)
+    Ok(chosen)
 }
 
 fn summary(world: &World) {
-    if !world.packages.is_empty() {
-        println!("\nonly {} was tested", world.packages.join(", "));
+    let Choice { packages, pass, only } = &world.chosen;
+    if !packages.is_empty() {
+        println!("\nonly {} was tested", packages.join(", "));
+    }
+    if let Some(pass) = pass {
+        println!("\nthe tests ran only as {}", pass.word());
+    }
+    if let Some(only) = only {
+        println!("\nonly tests with `{only}` in their names ran, with the development build of ringfence");
     }
     if !passes::is_root() {
         println!("\nthe tests did not run as root: run this as root to have both passes");
@@ -103,10 +136,10 @@ fn summary(world: &World) {
 
 /// `-p a -p b`, or the whole workspace.
 fn selection(world: &World) -> Vec<String> {
-    if world.packages.is_empty() {
+    if world.chosen.packages.is_empty() {
         return vec!["--workspace".into()];
     }
-    world.packages.iter().flat_map(|name| ["--package".into(), name.clone()]).collect()
+    world.chosen.packages.iter().flat_map(|name| ["--package".into(), name.clone()]).collect()
 }
 
 /// A minimal toolchain has no rustfmt and no clippy; rustup can add them.
@@ -179,8 +212,18 @@ fn collect(world: &mut World, message: &Value) {
 
 /// What users run is what is tested, and it is the quicker one.
 fn build_release(world: &mut World) -> Result<Ran> {
+    build_program(world, "release")
+}
+
+/// Its code is slower, but a change is compiled in a fraction of the time.
+fn build_development(world: &mut World) -> Result<Ran> {
+    build_program(world, "dev")
+}
+
+fn build_program(world: &mut World, profile: &str) -> Result<Ran> {
     let mut cargo = command::cargo(&world.root);
-    cargo.args(["build", "--release", "--package", "ringfence", "--message-format=json-render-diagnostics"]);
+    cargo.args(["build", "--package", "ringfence", "--message-format=json-render-diagnostics"]);
+    cargo.args(["--profile", profile]);
     let messages = command::output_of(&mut cargo)?;
     let mut messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     world.binary = Some(messages.find_map(program).ok_or("cargo built no `ringfence`")?);
@@ -195,7 +238,7 @@ fn program(message: Value) -> Option<PathBuf> {
 
 /// Once: what documentation shows does not depend on who runs it.
 fn doctests(world: &mut World) -> Result<Ran> {
-    if !world.packages.is_empty() {
+    if !world.chosen.packages.is_empty() {
         return Ok(Ran::NotRun("only part of the workspace is tested".into()));
     }
     let output =
@@ -207,6 +250,9 @@ fn doctests(world: &mut World) -> Result<Ran> {
 }
 
 fn pass(world: &mut World, who: As) -> Result<Ran> {
+    if world.chosen.pass.is_some_and(|pass| pass != who) {
+        return Ok(Ran::NotRun("not asked for".into()));
+    }
     if who == As::Root && !passes::is_root() {
         return Ok(Ran::NotRun("not root".into()));
     }
@@ -222,7 +268,7 @@ fn pass(world: &mut World, who: As) -> Result<Ran> {
         world.stage = Some(stage);
     }
     let stage = world.stage.as_ref().ok_or("no stage")?;
-    let tally = passes::run(stage, &world.executables, who)?;
+    let tally = passes::run(stage, &world.executables, who, world.chosen.only.as_deref())?;
     world.tally.add(tally);
     match tally {
         Tally { failed: 0, passed: 1.., ignored: 0, unsteady: 0..=unsteady::MOST } => {
@@ -241,7 +287,7 @@ mod tests {
     fn world() -> World {
         World {
             root: "/r".into(),
-            packages: Vec::new(),
+            chosen: Choice::default(),
             executables: Vec::new(),
             binary: None,
             stage: None,
@@ -281,7 +327,10 @@ mod tests {
     fn packages_are_named_or_the_whole_workspace_is_taken() {
         let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         assert_eq!(selection(&world()), ["--workspace"]);
-        assert_eq!(parse(&words(&["-p", "a", "--package", "b"])).unwrap(), ["a", "b"]);
+        assert_eq!(parse(&words(&["-p", "a", "--package", "b"])).unwrap().packages, ["a", "b"]);
+        let chosen = parse(&words(&["--as", "user", "--only", "held::"])).unwrap();
+        assert_eq!((chosen.pass, chosen.only.as_deref()), (Some(As::User), Some("held::")));
+        assert!(parse(&words(&["--as", "operator"])).is_err());
         assert!(parse(&words(&["--package"])).is_err());
         assert!(parse(&words(&["--fast"])).is_err());
     }

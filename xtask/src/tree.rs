@@ -17,8 +17,11 @@ fn collect(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(root.join(below))? {
         let entry = entry?;
         let path = below.join(entry.file_name());
+        if is_foreign(&entry.file_name().to_string_lossy()) {
+            continue;
+        }
         let kind = entry.file_type()?;
-        if kind.is_dir() && !is_foreign(&entry.file_name().to_string_lossy()) {
+        if kind.is_dir() {
             collect(root, &path, found)?;
         } else if kind.is_file() {
             found.push(path);
@@ -27,6 +30,7 @@ fn collect(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-fn is_foreign(directory: &str) -> bool {
-    directory == ".git" || directory == "target"
+/// `.git` is a file in a linked worktree.
+fn is_foreign(name: &str) -> bool {
+    name == ".git" || name == "target"
 }

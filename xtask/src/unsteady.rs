@@ -17,7 +17,7 @@ const ATTACKS: &[&str] = &[
     "container_images",
     "container_isolation",
     "container_network",
-    "hostile",
+    "multi_step_escapes",
     "filtered_probes",
     "protected",
     "escape",
@@ -117,7 +117,10 @@ mod tests {
     #[test]
     fn attacks_and_crashes_get_no_second_look() {
         assert_eq!(looked("crates/cli (test battery)", OUTPUT, PASSES), FIRST);
-        assert_eq!(looked("e2e", "test hostile::a ... FAILED\ntest d ... FAILED\n", PASSES), FIRST);
+        assert_eq!(
+            looked("e2e", "test multi_step_escapes::a ... FAILED\ntest d ... FAILED\n", PASSES),
+            FIRST
+        );
         assert_eq!(looked("e2e", "test d ... FAILED\n", PASSES), FIRST, "one more failed than has a name");
     }
 

@@ -1,46 +1,47 @@
-//! Questions that wait for a person.
+//! Methods about approvals and grants.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Data;
+use crate::TextOrBase64;
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListApprovals {}
 
-/// Be told of questions: at once of those that wait, then of each when it is asked, when whoever asked is gone, and when it is decided.
+/// Subscribes to approvals: first all pending ones, then each one when it is requested, orphaned or decided.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WatchApprovals {}
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ApprovalList {
-    pub questions: Vec<Question>,
+    pub approvals: Vec<Approval>,
 }
 
-/// A question as it is in the ledger, with what was said to it so far.
+/// An approval as the ledger has it, with its votes.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Question {
+pub struct Approval {
     pub id: String,
     pub session: String,
     /// RFC 3339.
-    pub asked: String,
-    pub expires: String,
+    pub requested_at: String,
+    /// RFC 3339.
+    pub expires_at: String,
     pub risk: String,
-    /// One plain sentence.
-    pub sentence: String,
-    /// All of it: blocks, fields, offers.
+    /// One sentence.
+    pub summary: String,
+    /// The whole request: prompt, binding, offered grants.
     pub request: Value,
-    /// What was said by those of several who have to agree.
+    /// The votes so far, where a quorum is required.
     #[serde(default)]
     pub votes: Vec<Value>,
-    /// `None`: it waits.
+    /// `None`: pending.
     pub decision: Option<Value>,
-    /// Nobody waits for the answer any more. A yes is for the next call that is the same, once, until the question expires.
+    /// The requesting process has ended. An approval counts once, for the next identical call, until the request expires.
     #[serde(default)]
-    pub asker_gone: bool,
+    pub orphaned: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -49,96 +50,96 @@ pub struct ShowApproval {
     pub id: String,
 }
 
-/// Answer a question. Whoever asked it cannot.
+/// Answers an approval. The requester cannot answer its own.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AnswerApproval {
     pub id: String,
-    pub answer: Answer,
-    /// Of an answer that is stored: `session` or `always-here`.
-    #[serde(default, deserialize_with = "crate::shape::named", skip_serializing_if = "Option::is_none")]
-    pub terms: Option<AnswerTerms>,
+    pub answer: ApprovalReply,
+    /// Terms of the grant that `session` or `always-here` stores.
+    #[serde(default, deserialize_with = "crate::schema::named", skip_serializing_if = "Option::is_none")]
+    pub grant_terms: Option<ReplyTerms>,
     #[serde(default)]
     pub reason: Option<String>,
-    /// What the question said when it was read. A yes without it is a conflict once nobody waits any more.
+    /// Approve also if the request is orphaned. Without it, approving an orphaned request fails.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub asker_gone: bool,
+    pub accept_orphaned: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Answer {
+pub enum ApprovalReply {
     Once,
-    /// This command instead, once. It is judged like anything else, and takes scope `run` besides `approve`.
-    Instead {
-        argv: Vec<Data>,
+    /// Run this command instead, once. Policy evaluates it as any other, and scope `run` is required besides `approve`.
+    Replace {
+        argv: Vec<TextOrBase64>,
     },
     Session,
-    /// One of the offers, from 0.
+    /// The index of an offered grant, from 0.
     AlwaysHere {
         offer: usize,
     },
     Deny,
 }
 
-/// How long a stored answer holds, and how often.
+/// How long a grant is valid, and for how many uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AnswerTerms {
-    /// Without it as long as the session, or what the configuration says.
+pub struct ReplyTerms {
+    /// Default: the end of the session, or the `grant_lifetime` of the configuration.
     #[serde(default)]
-    pub expires_ms: Option<u64>,
-    /// Without it as often as it is needed.
+    pub expires_in_ms: Option<u64>,
+    /// Default: unlimited.
     #[serde(default)]
-    pub uses: Option<u32>,
+    pub max_uses: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "answered", rename_all = "kebab-case")]
-pub enum Answered {
+#[serde(tag = "result", rename_all = "kebab-case")]
+pub enum ReplyResult {
     Decided {
         answer: String,
-        /// What was stored.
+        /// The grant that was stored.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        stored: Option<Box<StoredAnswer>>,
+        grant: Option<Box<GrantInfo>>,
     },
-    /// It takes more people.
-    Counted { approve: usize, deny: usize },
+    /// The quorum is not reached yet.
+    VoteCounted { approvals: usize, denials: usize },
 }
 
-/// An answer that holds for more than one question.
+/// A grant and its use so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct StoredAnswer {
+pub struct GrantInfo {
     pub id: String,
-    /// All of it: what it covers, who gave it, when it ends.
-    pub grant: Value,
+    /// The record of the ledger: what the grant covers, who created it, when it expires.
+    pub record: Value,
     /// RFC 3339.
-    pub since: String,
-    pub used: u32,
-    /// `None`: without a limit.
+    pub created_at: String,
+    pub uses: u32,
+    /// `None`: unlimited.
     pub uses_left: Option<u32>,
-    /// Of `always-here`: what it would have saved.
-    pub matched: Option<Matched>,
+    /// For `always-here`: how many recent requests it would have answered.
+    pub would_have_matched: Option<GrantMatchCount>,
 }
 
-/// Of how many of the last questions there something would have been the answer.
+/// Number of recent requests in the workspace that a grant matches, and of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Matched {
+pub struct GrantMatchCount {
     pub count: usize,
-    pub of: usize,
+    pub total: usize,
 }
 
-/// The stored answers that hold, in the workspaces you may know of.
+/// Lists the active grants of the workspaces that the caller may see.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListGrants {}
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct GrantList {
-    pub grants: Vec<StoredAnswer>,
+    pub grants: Vec<GrantInfo>,
 }
 
-/// Take a stored answer back; a unique beginning of its id is enough.
+/// Revokes a grant, by its id or a unique prefix.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeGrant {
@@ -147,7 +148,7 @@ pub struct RevokeGrant {
     pub reason: Option<String>,
 }
 
-/// Take back every stored answer that you may know of.
+/// Revokes every grant that the caller may see.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeAllGrants {
@@ -155,7 +156,7 @@ pub struct RevokeAllGrants {
     pub reason: Option<String>,
 }
 
-/// The ids of what was taken back.
+/// The ids of the revoked grants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GrantsRevoked {
     pub grants: Vec<String>,

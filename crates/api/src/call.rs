@@ -1,18 +1,18 @@
-//! Calls: what an agent, or an operator for it, wants done in a session.
+//! Methods about calls: operations of an agent, or of an operator for it, in a session.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ringfence_types::{Outcome, Posture, Refusal, SessionId};
+use ringfence_types::{CallCeiling, Outcome, Posture, Refusal, RuleName, SessionId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ApiError, Data};
+use crate::{ApiError, TextOrBase64};
 
-/// Run a command. With `background` the answer comes at once; `call.show`, `call.output` and `call.signal` know the rest.
+/// Runs a command. With `background` the response comes at once; see `call.show`, `call.output` and `call.signal`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Exec {
+pub struct ExecRequest {
     #[schemars(with = "String")]
     pub session: SessionId,
     #[schemars(length(min = 1))]
@@ -22,9 +22,9 @@ pub struct Exec {
     pub cwd: Option<PathBuf>,
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// What the command reads. With `interactive` it is only the beginning.
-    #[serde(default, deserialize_with = "crate::shape::named")]
-    pub stdin: Option<Data>,
+    /// Standard input. With `interactive`, only its beginning.
+    #[serde(default, deserialize_with = "crate::schema::named")]
+    pub stdin: Option<TextOrBase64>,
     #[serde(default)]
     pub timeout_ms: Option<u64>,
     #[serde(default)]
@@ -33,17 +33,21 @@ pub struct Exec {
     #[serde(default)]
     pub interactive: bool,
     /// The command gets a terminal of this size.
-    #[serde(default, deserialize_with = "crate::shape::named")]
+    #[serde(default, deserialize_with = "crate::schema::named")]
     pub terminal: Option<TerminalSize>,
-    /// What it is for. People see it, marked as an allegation.
+    /// The agent's stated reason. Approvers see it, marked as untrusted.
     #[serde(default)]
     pub reason: Option<String>,
+    /// The most that the command may have. It then runs in its own sandbox. A ceiling above that of the session is refused.
+    #[serde(default, deserialize_with = "crate::schema::named_ceiling")]
+    #[schemars(schema_with = "crate::schema::ceiling")]
+    pub ceiling: Option<CallCeiling>,
 }
 
-/// Run a command and get its output as it comes. Whoever does not read holds the command up.
+/// Runs a command and streams its output. The command waits for a slow reader.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct RunCommand(pub Exec);
+pub struct ExecStreamRequest(pub ExecRequest);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -52,14 +56,14 @@ pub struct TerminalSize {
     pub columns: u16,
 }
 
-/// A call of a session, by the number it got there.
+/// A call of a session, by its number.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowCall {
     #[schemars(with = "String")]
     pub session: SessionId,
     pub call: u64,
-    /// Wait for its end at most this long.
+    /// Waits at most this long for its end.
     #[serde(default)]
     pub wait_ms: Option<u64>,
 }
@@ -76,40 +80,40 @@ pub struct CallList {
     pub calls: Vec<CallInfo>,
 }
 
-/// The output of a call as it comes, as lines of JSON: one [`Chunk`] each.
+/// Streams the output of a call as JSON lines, one [`OutputChunk`] each.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamCall {
     #[schemars(with = "String")]
     pub session: SessionId,
     pub call: u64,
-    /// Go on after what has this number.
+    /// Continues after the chunk with this number.
     #[serde(default)]
     pub after: u64,
 }
 
-/// A piece of output, or the end.
+/// A chunk of output, or the end.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "chunk", rename_all = "kebab-case")]
-pub enum Chunk {
+pub enum OutputChunk {
     Stdout {
         seq: u64,
-        data: Data,
+        data: TextOrBase64,
     },
     Stderr {
         seq: u64,
-        data: Data,
+        data: TextOrBase64,
     },
-    /// Chunks that were forgotten before they were asked for.
-    Lost {
+    /// Chunks that the daemon dropped before the client read them.
+    Dropped {
         seq: u64,
     },
     Ended {
         seq: u64,
         call: Box<CallInfo>,
     },
-    /// Whoever asked may not have the rest.
-    Cut {
+    /// The daemon closed the stream before its end.
+    Closed {
         error: Box<ApiError>,
     },
 }
@@ -120,9 +124,9 @@ pub struct CallInput {
     #[schemars(with = "String")]
     pub session: SessionId,
     pub call: u64,
-    #[serde(default, deserialize_with = "crate::shape::named")]
-    pub data: Data,
-    /// Nothing comes after this.
+    #[serde(default, deserialize_with = "crate::schema::named")]
+    pub data: TextOrBase64,
+    /// Closes standard input.
     #[serde(default)]
     pub close: bool,
 }
@@ -147,7 +151,7 @@ pub enum CallSignal {
     Usr2,
 }
 
-/// End a call: also one that waits for a person.
+/// Ends a call, also one that waits for an approval.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CancelCall {
@@ -162,22 +166,22 @@ pub struct ResizeCall {
     #[schemars(with = "String")]
     pub session: SessionId,
     pub call: u64,
-    #[serde(deserialize_with = "crate::shape::named")]
+    #[serde(deserialize_with = "crate::schema::named")]
     pub size: TerminalSize,
 }
 
-/// Nothing more to say than that it was done.
+/// An empty response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Done {}
+pub struct Empty {}
 
-/// What is known of a call.
+/// State and result of a call.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CallInfo {
     pub call: u64,
-    /// The command, path or address, without secrets, and not more than the first thousand characters.
-    pub what: String,
+    /// The command, path or URL, redacted and at most a thousand characters.
+    pub summary: String,
     pub state: CallState,
-    /// `ringfence ledger show` has all about it.
+    /// For `ringfence ledger show`.
     pub transaction: Option<String>,
     pub exit_code: Option<u8>,
     #[schemars(with = "Option<serde_json::Value>")]
@@ -185,38 +189,38 @@ pub struct CallInfo {
     #[schemars(with = "Option<serde_json::Value>")]
     pub refusal: Option<Refusal>,
     pub failure: Option<String>,
-    /// What would change that.
+    /// How to resolve the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     #[schemars(with = "Option<serde_json::Value>")]
     pub posture: Option<Posture>,
-    /// For a call that was waited for.
+    /// Only in the response to a call that was waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stdout: Option<Data>,
+    pub stdout: Option<TextOrBase64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stderr: Option<Data>,
-    /// That it goes round in circles, or that there was no room for what it printed.
+    pub stderr: Option<TextOrBase64>,
+    /// A warning of the loop guard, or that output was dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    /// Secrets that were on their way out.
+    pub notice: Option<String>,
+    /// Number of secrets that were about to leave.
     #[serde(default)]
     pub leaks: u64,
-    /// Why the outcome is not in the ledger.
+    /// Why the outcome could not be recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unrecorded: Option<String>,
+    pub record_error: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CallState {
-    /// Judged, asked about, or running.
+    /// Being evaluated, awaiting an approval, or running.
     Running,
     Done,
     Refused,
     Failed,
 }
 
-/// A page for the agent, through the same rules and scanner as everything else.
+/// Fetches a URL for the agent, under the host rules and the scanner of the session.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FetchUrl {
@@ -226,28 +230,28 @@ pub struct FetchUrl {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Fetched {
+pub struct FetchResult {
     pub transaction: Option<String>,
     pub status: u16,
-    /// Where it came from in the end.
+    /// The final URL, after redirects.
     pub url: String,
     pub headers: Vec<(String, String)>,
-    pub body: Data,
+    pub body: TextOrBase64,
 }
 
-/// Use the tools of a session with the Model Context Protocol: the body is a message of its streamable HTTP, and so is the
-/// answer. Each tool is one or two of the other methods, with their rights.
+/// The tools of a session over the Model Context Protocol: request and response bodies are messages of its streamable HTTP.
+/// Each tool uses one or two of the other methods, with their scopes.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct UseTools {
+pub struct McpRequest {
     #[schemars(with = "String")]
     pub session: SessionId,
 }
 
-/// Would this be allowed, asked about or denied? Does nothing.
+/// Evaluates an action without executing it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Explain {
+pub struct ExplainRequest {
     #[schemars(with = "String")]
     pub session: SessionId,
     pub subject: ExplainSubject,
@@ -265,10 +269,11 @@ pub enum ExplainSubject {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Explained {
+pub struct ExplainResult {
     /// `allow`, `ask` or `deny`.
     pub decision: String,
-    pub rule: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub rule: Option<RuleName>,
     pub reason: Option<String>,
     pub hint: Option<String>,
 }

@@ -1,8 +1,10 @@
+//! The authenticated caller of a method.
+
 use ringfence_types::{Attenuation, CredentialKind, Principal, Rights, Scope, SessionId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What somebody showed to be let in.
+/// The credential that a caller presents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TokenKind {
@@ -40,25 +42,25 @@ impl From<CredentialKind> for TokenKind {
     }
 }
 
-/// Somebody who was let in, with everything that decides what they may do.
+/// An authenticated caller with everything that determines its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub principal: Principal,
     pub kind: TokenKind,
-    /// Of an agent: none. What it may do is said by the methods that are open to a session.
+    /// None for an agent, which may call the methods that are open to sessions.
     pub rights: Rights,
-    /// Only ever narrower than what the session has.
+    /// Never wider than the session.
     pub attenuation: Attenuation,
 }
 
 impl Caller {
-    /// The owner of the socket, by what the kernel says of the peer.
+    /// The owner of the socket, by the peer credentials of the kernel.
     pub fn owner(principal: Principal) -> Self {
         let (rights, attenuation) = (Rights::all(), Attenuation::none());
         Self { principal, kind: TokenKind::Socket, rights, attenuation }
     }
 
-    /// Whose session it is, of an agent.
+    /// The session of an agent.
     pub fn session(&self) -> Option<&SessionId> {
         match &self.principal {
             Principal::Agent { session, .. } => Some(session),
@@ -69,7 +71,7 @@ impl Caller {
         }
     }
 
-    /// An agent may nothing by scope.
+    /// An agent has no scope.
     pub fn may(&self, scope: Scope) -> bool {
         self.session().is_none() && self.rights.scopes.contains(scope)
     }

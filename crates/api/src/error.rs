@@ -1,24 +1,27 @@
-use ringfence_types::Refusal;
+//! Errors of the API, with their codes on every transport.
+
+use ringfence_types::{Refusal, RuleName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Why there is no answer. The same on every transport.
+/// An error, the same on every transport.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
     pub code: ErrorCode,
     pub message: String,
-    /// What would change the answer.
+    /// What to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// The rule that decided, where one did.
+    /// The rule that decided, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rule: Option<String>,
-    /// All of the no, where policy or a person said it.
+    #[schemars(with = "Option<String>")]
+    pub rule: Option<RuleName>,
+    /// The refusal, if policy or an approver refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<serde_json::Value>")]
     pub refusal: Option<Box<Refusal>>,
-    /// Of the request, as it is in the ledger and in the log.
+    /// The id of the request in the ledger and in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
 }
@@ -26,71 +29,71 @@ pub struct ApiError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorCode {
-    /// The request makes no sense.
-    Malformed,
-    /// Nobody knows who asks.
+    /// The request is malformed.
+    InvalidArgument,
+    /// The request has no valid credential.
     Unauthenticated,
-    /// Whoever asks may not.
+    /// The credential lacks the required scope or workspace.
     Forbidden,
-    /// The policy or a person says no.
+    /// The policy or an approver refused.
     Refused,
     NotFound,
-    /// It is not in a state in which that can be done.
-    Conflict,
+    /// The current state does not allow this operation.
+    FailedPrecondition,
     TooLarge,
     /// Too many requests, sessions or calls.
-    Exhausted,
-    TimedOut,
-    /// The daemon is about to end, or cannot write its ledger.
+    ResourceExhausted,
+    DeadlineExceeded,
+    /// The daemon is stopping, or cannot write its ledger.
     Unavailable,
-    /// We broke.
+    /// Ringfence failed. The incident number is in the log of the daemon.
     Internal,
 }
 
 impl ErrorCode {
     pub const ALL: &'static [Self] = &[
-        Self::Malformed,
+        Self::InvalidArgument,
         Self::Unauthenticated,
         Self::Forbidden,
         Self::Refused,
         Self::NotFound,
-        Self::Conflict,
+        Self::FailedPrecondition,
         Self::TooLarge,
-        Self::Exhausted,
-        Self::TimedOut,
+        Self::ResourceExhausted,
+        Self::DeadlineExceeded,
         Self::Unavailable,
         Self::Internal,
     ];
 
     pub fn http(self) -> u16 {
         match self {
-            Self::Malformed => 400,
+            Self::InvalidArgument => 400,
             Self::Unauthenticated => 401,
             Self::Forbidden => 403,
             Self::Refused => 422,
             Self::NotFound => 404,
-            Self::Conflict => 409,
+            Self::FailedPrecondition => 409,
             Self::TooLarge => 413,
-            Self::Exhausted => 429,
-            Self::TimedOut => 408,
+            Self::ResourceExhausted => 429,
+            Self::DeadlineExceeded => 408,
             Self::Unavailable => 503,
             Self::Internal => 500,
         }
     }
 
-    /// In JSON-RPC: what the protocol has a number for, and else one of those it leaves to servers.
+    /// The code in JSON-RPC: of the protocol where it has one, otherwise from the range for servers.
     pub fn json_rpc(self) -> i32 {
         match self {
-            Self::Malformed => -32602,
+            Self::InvalidArgument => -32602,
             Self::Internal => -32603,
             Self::Unauthenticated => -32001,
             Self::Forbidden => -32003,
             Self::NotFound => -32004,
-            Self::TimedOut => -32008,
-            Self::Conflict => -32009,
+            Self::DeadlineExceeded => -32008,
+            Self::FailedPrecondition => -32009,
             Self::TooLarge => -32013,
             Self::Refused => -32022,
-            Self::Exhausted => -32029,
+            Self::ResourceExhausted => -32029,
             Self::Unavailable => -32053,
         }
     }
@@ -106,7 +109,7 @@ impl ApiError {
         self
     }
 
-    pub fn with_rule(mut self, rule: impl Into<String>) -> Self {
+    pub fn with_rule(mut self, rule: impl Into<RuleName>) -> Self {
         self.rule = Some(rule.into());
         self
     }

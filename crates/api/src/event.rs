@@ -1,23 +1,23 @@
-//! What happens, as it happens.
+//! Methods about events.
 
 use ringfence_types::SessionId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Events of the ledger and of agents, as a stream. `after` is the last one that was seen.
+/// Streams the events of the ledger.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Subscribe {
-    /// `None`: from now on.
+    /// The number of the last event that the client has seen. `None`: only new events.
     pub after: Option<u64>,
-    /// Of this session alone.
+    /// Only events of this session.
     #[schemars(with = "Option<String>")]
     pub session: Option<SessionId>,
 }
 
-/// One event. Its number only ever grows; to go on after a break, say the last one.
+/// One event. Numbers only grow; after a disconnect, pass the last one as `after`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Happened {
+pub struct EventMessage {
     pub seq: u64,
     /// RFC 3339.
     pub time: String,

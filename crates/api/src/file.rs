@@ -1,4 +1,4 @@
-//! Files of a workspace.
+//! Methods about files of a workspace.
 
 use std::path::PathBuf;
 
@@ -6,9 +6,9 @@ use ringfence_types::{EntryKind, SessionId};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::Data;
+use crate::TextOrBase64;
 
-/// What is sent somewhere else may be this large.
+/// Maximum size of a file that is sent out of a session.
 pub const MOST_SENT: u64 = 25 * 1024 * 1024;
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -23,7 +23,7 @@ pub struct ReadFile {
 pub struct FileContent {
     pub transaction: Option<String>,
     pub bytes: u64,
-    pub content: Data,
+    pub content: TextOrBase64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -32,12 +32,12 @@ pub struct WriteFile {
     #[schemars(with = "String")]
     pub session: SessionId,
     pub path: PathBuf,
-    #[serde(deserialize_with = "crate::shape::named")]
-    pub content: Data,
+    #[serde(deserialize_with = "crate::schema::named")]
+    pub content: TextOrBase64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Written {
+pub struct WriteResult {
     pub transaction: Option<String>,
     pub bytes: u64,
 }
@@ -52,14 +52,14 @@ pub struct ListDirectory {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Listing {
+pub struct DirectoryListing {
     pub transaction: Option<String>,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DirectoryEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Entry {
-    pub name: Data,
+pub struct DirectoryEntry {
+    pub name: TextOrBase64,
     #[schemars(schema_with = "kinds")]
     pub kind: EntryKind,
 }
@@ -78,7 +78,7 @@ pub struct StatFile {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct FileStatus {
+pub struct FileInfo {
     pub transaction: Option<String>,
     #[schemars(schema_with = "kinds")]
     pub kind: EntryKind,
@@ -110,7 +110,7 @@ pub struct RemoveFile {
 
 /// That it was done, and where it is written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Changed {
+pub struct FileChangeResult {
     pub transaction: Option<String>,
 }
 
@@ -132,7 +132,7 @@ pub struct DownloadFile {
     pub path: PathBuf,
 }
 
-/// A file for somebody outside, as it is or not at all: one with a secret in it is refused, not cleaned.
+/// A file for a person or program outside, as it is or not at all: one with a secret in it is refused, not cleaned.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SendFile {
@@ -145,9 +145,9 @@ pub struct SendFile {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Attachment {
     pub transaction: Option<String>,
-    pub name: Data,
+    pub name: TextOrBase64,
     pub bytes: u64,
     /// Of the content, in hexadecimal.
     pub sha256: String,
-    pub content: Data,
+    pub content: TextOrBase64,
 }

@@ -1,4 +1,4 @@
-//! What the daemon says of itself.
+//! Methods about the daemon itself.
 
 use ringfence_types::ScopeSet;
 use schemars::JsonSchema;
@@ -18,19 +18,19 @@ pub struct Health {
 pub struct CheckReady {}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Ready {
-    /// It takes sessions and calls.
+pub struct Readiness {
+    /// The daemon accepts sessions and calls.
     pub ready: bool,
-    /// Why not.
-    pub because: Vec<String>,
+    /// Why it does not.
+    pub reasons: Vec<String>,
 }
 
-/// In the text format of Prometheus.
+/// Metrics in the text format of Prometheus.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadMetrics {}
 
-/// This description.
+/// The OpenAPI description.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadOpenApi {}
@@ -40,7 +40,7 @@ pub struct ReadOpenApi {}
 pub struct WhoAmI {}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Identity {
+pub struct CallerInfo {
     /// `alice`, or the id of a session.
     pub name: String,
     /// `socket`, `api`, `device`, `web` or `session`.
@@ -51,7 +51,7 @@ pub struct Identity {
     pub workspaces: Option<Vec<String>>,
 }
 
-/// Ends the daemon as SIGTERM does: what runs is drained first.
+/// Stops the daemon as SIGTERM does: running calls are drained first.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Shutdown {}

@@ -1,36 +1,36 @@
-//! Tokens, operators, devices and browsers over the interface.
+//! Methods about tokens, operators, devices and web sessions.
 
 use ringfence_types::{Attenuation, Rights, SessionId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The longest that a token is made for: a hundred years.
+/// Longest lifetime of a token: a hundred years.
 pub const LONGEST_LIFETIME_S: u64 = 3_155_760_000;
-/// What people call something: up to 64 characters that can be seen.
+/// Pattern of labels: up to 64 printable characters.
 const LABEL: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]{1,64}$";
-/// The form of the name of an operator.
+/// Pattern of operator names.
 const NAME: &str = "^[a-z][a-z0-9._@-]{0,63}$";
-/// The form of a password, of characters with one byte; with longer ones it has fewer.
+/// Pattern of passwords with one-byte characters; longer characters reduce the count.
 const PASSWORD: &str = "^[^\\n\\r\\u0000]{12,1024}$";
-/// The form of an id.
+/// Pattern of ids.
 const ID: &str = "^[0-9a-f]{16}$";
 
-/// What a credential is good for.
+/// Creates a token.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateToken {
-    /// What it is for, in your words.
+    /// A label for people.
     #[schemars(extend("pattern" = LABEL))]
     pub label: String,
-    #[schemars(schema_with = "crate::shape::rights")]
-    #[serde(deserialize_with = "crate::shape::named")]
+    #[schemars(schema_with = "crate::schema::rights")]
+    #[serde(deserialize_with = "crate::schema::named")]
     pub rights: Rights,
-    /// Seconds after which it ends; without it with its maker, or never.
+    /// Lifetime in seconds. Default: that of its creator, or unlimited.
     #[serde(default)]
     #[schemars(range(min = 1, max = LONGEST_LIFETIME_S))]
     pub lifetime_s: Option<u64>,
-    /// The operator that it is for; without it whoever makes it.
+    /// The operator that owns it. Default: the caller.
     #[serde(default)]
     pub operator: Option<String>,
 }
@@ -38,7 +38,7 @@ pub struct CreateToken {
 /// A token with its secret, which is shown once.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MintedToken {
-    /// Everything about it but the secret.
+    /// The record of the token, without its secret.
     pub token: Value,
     pub secret: String,
 }
@@ -67,12 +67,12 @@ pub struct RevokeToken {
     pub id: String,
 }
 
-/// Ends the token that it comes with.
+/// Revokes the token of this request.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Logout {}
 
-/// A part of the rights of a session, for something that does a part of its work.
+/// Creates a narrower token from a session token.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AttenuateToken {
@@ -80,16 +80,16 @@ pub struct AttenuateToken {
     pub session: SessionId,
     #[schemars(extend("pattern" = LABEL))]
     pub label: String,
-    /// What is left; only ever less than whoever hands it on has.
-    #[schemars(schema_with = "crate::shape::attenuation")]
-    #[serde(deserialize_with = "crate::shape::named")]
+    /// The remaining rights: at most those of the creator.
+    #[schemars(schema_with = "crate::schema::attenuation")]
+    #[serde(deserialize_with = "crate::schema::named")]
     pub attenuation: Attenuation,
     #[serde(default)]
     #[schemars(range(min = 1, max = LONGEST_LIFETIME_S))]
     pub lifetime_s: Option<u64>,
 }
 
-/// A name and a password for a cookie. Only over HTTP on TCP.
+/// Exchanges a name and a password for a cookie. Only over HTTP on TCP.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Login {
@@ -104,8 +104,8 @@ impl std::fmt::Debug for Login {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct LoggedIn {
-    /// For the header `X-Ringfence-Csrf` of every request that comes with the cookie, also of one that only reads.
+pub struct LoginResult {
+    /// For the header `X-Ringfence-Csrf`, required in every request with the cookie.
     pub csrf: String,
 }
 
@@ -115,19 +115,19 @@ pub struct ListOperators {}
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct OperatorList {
-    /// Without what is kept of their passwords.
+    /// Without password hashes.
     pub operators: Vec<Value>,
 }
 
-/// Somebody with a name and a password, never with more rights than yours.
+/// Adds an operator, never with more rights than the caller has.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddOperator {
     /// a-z, 0-9 and . _ - @
     #[schemars(extend("pattern" = NAME))]
     pub name: String,
-    #[schemars(schema_with = "crate::shape::rights")]
-    #[serde(deserialize_with = "crate::shape::named")]
+    #[schemars(schema_with = "crate::schema::rights")]
+    #[serde(deserialize_with = "crate::schema::named")]
     pub rights: Rights,
     #[schemars(extend("pattern" = PASSWORD))]
     pub password: String,
@@ -139,7 +139,7 @@ impl std::fmt::Debug for AddOperator {
     }
 }
 
-/// Another password; browsers that are signed in with the old one are signed out.
+/// Sets a password. Web sessions of the operator end.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetPassword {
@@ -154,7 +154,7 @@ impl std::fmt::Debug for SetPassword {
     }
 }
 
-/// Removes an operator, and revokes all that is theirs.
+/// Removes an operator and revokes all credentials of that operator.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RemoveOperator {
@@ -162,25 +162,25 @@ pub struct RemoveOperator {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct OperatorShown {
+pub struct OperatorInfo {
     pub operator: Value,
 }
 
-/// A device asks to be let in.
+/// Requests the pairing of a device.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AskToPair {
+pub struct RequestPairing {
     #[schemars(extend("pattern" = LABEL))]
     pub label: String,
     /// Ed25519, 64 hexadecimal digits.
     #[schemars(extend("pattern" = "^[0-9a-f]{64}$"))]
     pub key: String,
-    #[schemars(schema_with = "crate::shape::rights")]
-    #[serde(deserialize_with = "crate::shape::named")]
+    #[schemars(schema_with = "crate::schema::rights")]
+    #[serde(deserialize_with = "crate::schema::named")]
     pub wants: Rights,
 }
 
-/// Something that the key of a device has to sign: docs/identity.md says how.
+/// A challenge that the device signs with its key (docs/identity.md).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceChallenge {
     /// The pairing or the device.
@@ -190,7 +190,7 @@ pub struct DeviceChallenge {
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AskChallenge {
+pub struct RequestChallenge {
     /// The pairing or the device.
     #[schemars(extend("pattern" = ID))]
     pub subject: String,
@@ -208,7 +208,7 @@ pub struct ProvePairing {
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct CollectDevice {
+pub struct ClaimDeviceToken {
     #[schemars(extend("pattern" = ID))]
     pub subject: String,
     pub nonce: String,
@@ -224,9 +224,9 @@ pub struct RefreshDevice {
     pub signature: String,
 }
 
-/// A request of a device as operators see it.
+/// A pairing as operators see it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct PairingShown {
+pub struct PairingInfo {
     pub pairing: Value,
 }
 
@@ -236,17 +236,17 @@ pub struct ListPairings {}
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PairingList {
-    pub waiting: Vec<Value>,
+    pub pairings: Vec<Value>,
 }
 
-/// Lets a device in by the code that it shows.
+/// Approves a pairing by the code that the device shows.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovePairing {
     pub code: String,
-    /// Less than it asks for.
-    #[serde(default, deserialize_with = "crate::shape::named")]
-    #[schemars(schema_with = "crate::shape::maybe_rights")]
+    /// Narrower rights than the device requested.
+    #[serde(default, deserialize_with = "crate::schema::named")]
+    #[schemars(schema_with = "crate::schema::maybe_rights")]
     pub rights: Option<Rights>,
 }
 

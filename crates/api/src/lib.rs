@@ -1,15 +1,14 @@
-//! What the daemon can be asked: one table of methods, their types, and who may call them.
+//! The API of the daemon: one table of methods, their types, and the access to each.
 //!
-//! Start reading at [`methods`]: one line there is a method on every transport, with its types, its right and what of it is
-//! written down. There is no way to have a method without them.
+//! Start reading at `methods.rs`: one line there is a method on every transport, with its types, its access and its audit rule. A
+//! method cannot exist without them.
 //!
-//! INVARIANT: nothing here does anything. No socket, file, clock or policy is touched, so that clients, the store of
-//! identities and the daemon speak the same types.
+//! INVARIANT: this crate executes nothing. It touches no socket, file, clock or policy, so clients, the identity store and the
+//! daemon share its types.
 
 mod approval;
 mod call;
 mod caller;
-mod data;
 mod error;
 mod event;
 mod file;
@@ -17,19 +16,23 @@ mod health;
 mod identity;
 pub mod methods;
 mod openapi;
+mod schema;
 mod session;
-mod shape;
+mod text_or_base64;
 
 pub use approval::*;
 pub use call::*;
 pub use caller::{Caller, TokenKind};
-pub use data::Data;
 pub use error::{ApiError, ErrorCode};
 pub use event::*;
 pub use file::*;
 pub use health::*;
 pub use identity::*;
-pub use methods::{Access, Audit, Brings, Course, Method, Reach, Reply, Request, Route, Verb};
+pub use methods::{
+    AuditRule, DrainBehavior, HttpVerb, Method, MethodAccess, MethodTarget, Request, RequestBodyKind,
+    ResponseKind, Route,
+};
 pub use openapi::openapi;
 pub use ringfence_types::{Scope, ScopeSet};
 pub use session::*;
+pub use text_or_base64::TextOrBase64;

@@ -1,4 +1,4 @@
-//! The table.
+//! The table of methods.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::*;
 
-/// Who may call a method.
+/// Access to a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Whoever reaches the daemon.
+pub enum MethodAccess {
+    /// Every client that reaches the daemon.
     Anyone,
-    /// Whoever it knows.
+    /// Every authenticated client.
     Known,
     /// An operator with this scope. Never an agent.
     Operator(Scope),
@@ -21,47 +21,47 @@ pub enum Access {
     Session(Scope),
 }
 
-/// What of a method is written to the ledger besides what it does there itself.
+/// What the ledger records about a method, besides its own records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Audit {
-    /// Only that somebody was not let in.
+pub enum AuditRule {
+    /// Only refused calls.
     Refusals,
-    /// Every call, with who made it.
+    /// Every call, with its caller.
     Always,
 }
 
-/// What becomes of a method while the daemon is about to end.
+/// Behaviour of a method while the daemon drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Course {
-    /// It makes something new, which is refused then.
+pub enum DrainBehavior {
+    /// Starts something new, and is refused.
     Begins,
-    /// It looks, answers, takes back or ends, and goes on until the last call is over. Another password is a taking back, and ends
-    /// who signed in with the old one.
+    /// Reads, answers, revokes or ends, and works until the last call has ended. Setting a password counts as a revocation, because
+    /// it ends logins with the old one.
     GoesOn,
 }
 
-/// What a method touches, and so which limits of a token it is held to.
+/// What a method touches, and so which limits of a token apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reach {
-    /// No limit is about it, for this reason.
+pub enum MethodTarget {
+    /// Nothing that a limit covers, with the reason.
     Nothing(&'static str),
-    /// The whole machine: not for a token for some workspaces.
+    /// The whole machine: refused for a token limited to some workspaces.
     Machine,
-    /// It looks itself at which workspaces a token is for.
+    /// The method itself checks the workspaces of the token.
     Workspaces,
-    /// The files that the request names.
+    /// The files in the request.
     Path,
-    /// The host that the request names.
+    /// The host in the request.
     Host,
-    /// Whatever a command can touch.
+    /// Everything a command can touch.
     Command,
-    /// What somebody else has begun: not for a token that anything was taken away from.
+    /// A call of another holder: refused for an attenuated token.
     Call,
 }
 
-/// What a request brings along.
+/// Body of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Brings {
+pub enum RequestBodyKind {
     /// Its fields.
     Fields,
     /// Its fields, one of which is a file.
@@ -70,36 +70,36 @@ pub enum Brings {
     Bytes,
 }
 
-/// What comes back.
+/// Body of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reply {
+pub enum ResponseKind {
     /// One value.
     Json,
-    /// One value for which may be waited; nobody keeps a thread meanwhile.
+    /// One value that may take long; no thread waits for it.
     Later,
-    /// What happens, until one side has enough. Who does not keep up is cut off.
+    /// A stream of events. A slow subscriber is disconnected.
     Events,
-    /// What a command says, by line, until its end. It waits for whoever reads it.
+    /// The output of a command, by line. The command waits for its reader.
     Lines,
     Text,
     /// A file as it is.
     Bytes,
 }
 
-impl Reply {
-    /// Whether it is values, one after the other.
+impl ResponseKind {
+    /// Whether it is a stream of values.
     pub const fn is_stream(self) -> bool {
         matches!(self, Self::Events | Self::Lines)
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verb {
+pub enum HttpVerb {
     Get,
     Post,
 }
 
-impl Verb {
+impl HttpVerb {
     pub fn word(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -112,42 +112,42 @@ impl Verb {
     }
 }
 
-impl fmt::Display for Verb {
+impl fmt::Display for HttpVerb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
 }
 
-/// Where a method is in HTTP. `{name}` in a path is a field of the request.
+/// HTTP route of a method. `{name}` in a path is a field of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
-    pub verb: Verb,
+    pub verb: HttpVerb,
     pub path: &'static str,
 }
 
 /// A request that names its method.
-pub trait Asks: DeserializeOwned + JsonSchema {
+pub trait ApiRequest: DeserializeOwned + JsonSchema {
     const METHOD: Method;
     type Answer: JsonSchema + DeserializeOwned;
 }
 
-/// The types of a method, as the generator of a description wants them.
+/// Types of a method, for the schema generator.
 #[derive(Debug)]
-pub struct Types {
+pub struct MethodTypes {
     pub request: Schema,
     pub answer: Schema,
 }
 
 macro_rules! methods {
     ($($(#[$doc:meta])* $method:ident $name:literal $verb:ident $path:literal $request:ty => $answer:ty, $brings:ident $reply:ident, $access:expr, $audit:ident, $course:ident, $reach:expr;)+) => {
-        /// Everything the daemon can be asked.
+        /// The methods of the daemon.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Method { $($(#[$doc])* $method),+ }
 
         impl Method {
             pub const ALL: &'static [Self] = &[$(Self::$method),+];
 
-            /// On every transport but HTTP, and in the ledger.
+            /// Name on every transport except HTTP, and in the ledger.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$method => $name),+ }
             }
@@ -157,36 +157,36 @@ macro_rules! methods {
             }
 
             pub fn route(self) -> Route {
-                match self { $(Self::$method => Route { verb: Verb::$verb, path: $path }),+ }
+                match self { $(Self::$method => Route { verb: HttpVerb::$verb, path: $path }),+ }
             }
 
-            pub fn access(self) -> Access {
+            pub fn access(self) -> MethodAccess {
                 match self { $(Self::$method => $access),+ }
             }
 
-            pub fn audit(self) -> Audit {
-                match self { $(Self::$method => Audit::$audit),+ }
+            pub fn audit(self) -> AuditRule {
+                match self { $(Self::$method => AuditRule::$audit),+ }
             }
 
-            pub fn course(self) -> Course {
-                match self { $(Self::$method => Course::$course),+ }
+            pub fn course(self) -> DrainBehavior {
+                match self { $(Self::$method => DrainBehavior::$course),+ }
             }
 
-            pub fn reach(self) -> Reach {
+            pub fn reach(self) -> MethodTarget {
                 match self { $(Self::$method => $reach),+ }
             }
 
-            pub fn brings(self) -> Brings {
-                match self { $(Self::$method => Brings::$brings),+ }
+            pub fn brings(self) -> RequestBodyKind {
+                match self { $(Self::$method => RequestBodyKind::$brings),+ }
             }
 
-            pub const fn reply(self) -> Reply {
-                match self { $(Self::$method => Reply::$reply),+ }
+            pub const fn reply(self) -> ResponseKind {
+                match self { $(Self::$method => ResponseKind::$reply),+ }
             }
 
-            pub fn types(self, generator: &mut SchemaGenerator) -> Types {
+            pub fn types(self, generator: &mut SchemaGenerator) -> MethodTypes {
                 match self {
-                    $(Self::$method => Types {
+                    $(Self::$method => MethodTypes {
                         request: generator.subschema_for::<$request>(),
                         answer: generator.subschema_for::<$answer>(),
                     }),+
@@ -194,12 +194,12 @@ macro_rules! methods {
             }
         }
 
-        /// A request that makes sense.
+        /// A parsed request.
         #[derive(Clone, Debug)]
         pub enum Request { $($method($request)),+ }
 
         impl Request {
-            /// From what a transport received.
+            /// Parses what a transport received.
             pub fn parse(method: Method, value: Value) -> Result<Self, ApiError> {
                 match method { $(Method::$method => parsed(value).map(Self::$method)),+ }
             }
@@ -209,7 +209,7 @@ macro_rules! methods {
             }
         }
 
-        $(impl Asks for $request {
+        $(impl ApiRequest for $request {
             const METHOD: Method = Method::$method;
             type Answer = $answer;
         })+
@@ -219,12 +219,12 @@ macro_rules! methods {
 fn parsed<T: DeserializeOwned>(mut value: Value) -> Result<T, ApiError> {
     whole_numbers(&mut value);
     T::deserialize(value)
-        .map_err(|error| ApiError::new(ErrorCode::Malformed, format!("the request makes no sense: {error}")))
+        .map_err(|error| ApiError::new(ErrorCode::InvalidArgument, format!("invalid request: {error}")))
 }
 
-/// In JSON `7.0` and `7` are one number, and some clients write all of theirs in the first way.
+/// In JSON `7.0` equals `7`, and some clients write all numbers like that.
 fn whole_numbers(value: &mut Value) {
-    /// Up to here every whole number is one.
+    /// Up to here an `f64` represents every integer exactly.
     const MOST: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Array(values) => values.iter_mut().for_each(whole_numbers),
@@ -232,7 +232,7 @@ fn whole_numbers(value: &mut Value) {
         Value::Number(number) if number.is_f64() => {
             let whole =
                 number.as_f64().filter(|number| number.fract() == 0.0 && (0.0..MOST).contains(number));
-            // Written without a fraction it is read as what it is.
+            // Without a fraction it parses as an integer.
             let whole = whole.and_then(|number| format!("{number:.0}").parse::<u64>().ok());
             if let Some(whole) = whole {
                 *value = Value::from(whole);
@@ -243,137 +243,137 @@ fn whole_numbers(value: &mut Value) {
 }
 
 methods! {
-    /// That it lives.
-    Health "health" Get "/v1/health" CheckHealth => Health, Fields Json, Access::Anyone, Refusals, GoesOn, Reach::Nothing("it needs no right");
-    /// That it takes sessions and calls.
-    Ready "ready" Get "/v1/ready" CheckReady => Ready, Fields Json, Access::Anyone, Refusals, GoesOn, Reach::Nothing("it needs no right");
-    /// Numbers for Prometheus.
-    Metrics "metrics" Get "/v1/metrics" ReadMetrics => String, Fields Text, Access::Operator(Scope::Read), Refusals, GoesOn, Reach::Machine;
-    /// The description of this interface.
-    OpenApi "openapi" Get "/v1/openapi.json" ReadOpenApi => Value, Fields Json, Access::Known, Refusals, GoesOn, Reach::Nothing("it is about whoever asks");
-    /// Who the daemon takes you for.
-    WhoAmI "whoami" Get "/v1/whoami" WhoAmI => Identity, Fields Json, Access::Known, Refusals, GoesOn, Reach::Nothing("it is about whoever asks");
-    /// End the daemon.
-    Shutdown "daemon.shutdown" Post "/v1/shutdown" Shutdown => Done, Fields Json, Access::Operator(Scope::Admin), Always, GoesOn, Reach::Machine;
+    /// Tells that the daemon runs.
+    Health "health" Get "/v1/health" CheckHealth => Health, Fields Json, MethodAccess::Anyone, Refusals, GoesOn, MethodTarget::Nothing("it needs no right");
+    /// Tells whether the daemon accepts sessions and calls.
+    Ready "ready" Get "/v1/ready" CheckReady => Readiness, Fields Json, MethodAccess::Anyone, Refusals, GoesOn, MethodTarget::Nothing("it needs no right");
+    /// Metrics for Prometheus.
+    Metrics "metrics" Get "/v1/metrics" ReadMetrics => String, Fields Text, MethodAccess::Operator(Scope::Read), Refusals, GoesOn, MethodTarget::Machine;
+    /// The OpenAPI description.
+    OpenApi "openapi" Get "/v1/openapi.json" ReadOpenApi => Value, Fields Json, MethodAccess::Known, Refusals, GoesOn, MethodTarget::Nothing("it concerns the caller alone");
+    /// The caller as the daemon authenticated it.
+    WhoAmI "whoami" Get "/v1/whoami" WhoAmI => CallerInfo, Fields Json, MethodAccess::Known, Refusals, GoesOn, MethodTarget::Nothing("it concerns the caller alone");
+    /// Stops the daemon.
+    Shutdown "daemon.shutdown" Post "/v1/shutdown" Shutdown => Empty, Fields Json, MethodAccess::Operator(Scope::Admin), Always, GoesOn, MethodTarget::Machine;
 
-    /// Start a session.
-    SessionCreate "session.create" Post "/v1/sessions" CreateSession => SessionInfo, Fields Json, Access::Operator(Scope::Run), Always, Begins, Reach::Workspaces;
-    /// The sessions of the workspaces you may know of.
-    SessionList "session.list" Get "/v1/sessions" ListSessions => SessionList, Fields Json, Access::Operator(Scope::Read), Refusals, GoesOn, Reach::Workspaces;
-    /// One session.
-    SessionShow "session.show" Get "/v1/sessions/{session}" ShowSession => SessionInfo, Fields Json, Access::Session(Scope::Read), Refusals, GoesOn, Reach::Nothing("of its own session it knows this already");
-    /// End a session.
-    SessionStop "session.stop" Post "/v1/sessions/{session}/stop" StopSession => SessionInfo, Fields Json, Access::Operator(Scope::Run), Always, GoesOn, Reach::Workspaces;
-    /// An agent says what it does.
-    SessionReport "session.report" Post "/v1/sessions/{session}/activity" ReportActivity => Reported, Fields Json, Access::Session(Scope::Run), Refusals, GoesOn, Reach::Nothing("it says what it does; whoever says less is not held better");
+    /// Starts a session.
+    SessionCreate "session.create" Post "/v1/sessions" CreateSession => SessionInfo, Fields Json, MethodAccess::Operator(Scope::Run), Always, Begins, MethodTarget::Workspaces;
+    /// Lists the sessions of the workspaces that the caller may see.
+    SessionList "session.list" Get "/v1/sessions" ListSessions => SessionList, Fields Json, MethodAccess::Operator(Scope::Read), Refusals, GoesOn, MethodTarget::Workspaces;
+    /// Shows a session.
+    SessionShow "session.show" Get "/v1/sessions/{session}" ShowSession => SessionInfo, Fields Json, MethodAccess::Session(Scope::Read), Refusals, GoesOn, MethodTarget::Nothing("an agent may see its own session");
+    /// Ends a session.
+    SessionStop "session.stop" Post "/v1/sessions/{session}/stop" StopSession => SessionInfo, Fields Json, MethodAccess::Operator(Scope::Run), Always, GoesOn, MethodTarget::Workspaces;
+    /// Reports the activity of an agent.
+    SessionReportActivity "session.report-activity" Post "/v1/sessions/{session}/activity" ReportActivity => ActivityReceipt, Fields Json, MethodAccess::Session(Scope::Run), Refusals, GoesOn, MethodTarget::Nothing("a report is only text");
 
-    /// Run a command.
-    CallExec "call.exec" Post "/v1/sessions/{session}/exec" Exec => CallInfo, Fields Json, Access::Session(Scope::Run), Refusals, Begins, Reach::Command;
-    /// Run a command and get its output as it comes.
-    CallRun "call.run" Post "/v1/sessions/{session}/run" RunCommand => Chunk, Fields Lines, Access::Session(Scope::Run), Refusals, Begins, Reach::Command;
-    /// The calls of a session.
-    CallList "call.list" Get "/v1/sessions/{session}/calls" ListCalls => CallList, Fields Json, Access::Session(Scope::Read), Refusals, GoesOn, Reach::Call;
-    /// One call; with `wait_ms` when it has ended.
-    CallShow "call.show" Get "/v1/sessions/{session}/calls/{call}" ShowCall => CallInfo, Fields Later, Access::Session(Scope::Read), Refusals, GoesOn, Reach::Call;
-    /// The output of a call as it comes.
-    CallOutput "call.output" Get "/v1/sessions/{session}/calls/{call}/output" StreamCall => Chunk, Fields Lines, Access::Session(Scope::Read), Refusals, GoesOn, Reach::Call;
-    /// More standard input.
-    CallInput "call.input" Post "/v1/sessions/{session}/calls/{call}/input" CallInput => Done, Fields Json, Access::Session(Scope::Run), Refusals, GoesOn, Reach::Call;
-    /// A signal for everything of a call.
-    CallSignal "call.signal" Post "/v1/sessions/{session}/calls/{call}/signal" SignalCall => Done, Fields Json, Access::Session(Scope::Run), Refusals, GoesOn, Reach::Call;
-    /// Another size for the terminal of a call.
-    CallResize "call.resize" Post "/v1/sessions/{session}/calls/{call}/resize" ResizeCall => Done, Fields Json, Access::Session(Scope::Run), Refusals, GoesOn, Reach::Call;
-    /// End a call, also one that waits for a person.
-    CallCancel "call.cancel" Post "/v1/sessions/{session}/calls/{call}/cancel" CancelCall => Done, Fields Json, Access::Session(Scope::Run), Refusals, GoesOn, Reach::Call;
+    /// Runs a command.
+    CallExec "call.exec" Post "/v1/sessions/{session}/exec" ExecRequest => CallInfo, Fields Json, MethodAccess::Session(Scope::Run), Refusals, Begins, MethodTarget::Command;
+    /// Runs a command and streams its output.
+    CallExecStream "call.exec-stream" Post "/v1/sessions/{session}/exec-stream" ExecStreamRequest => OutputChunk, Fields Lines, MethodAccess::Session(Scope::Run), Refusals, Begins, MethodTarget::Command;
+    /// Lists the calls of a session.
+    CallList "call.list" Get "/v1/sessions/{session}/calls" ListCalls => CallList, Fields Json, MethodAccess::Session(Scope::Read), Refusals, GoesOn, MethodTarget::Call;
+    /// Shows a call; with `wait_ms`, when it has ended.
+    CallShow "call.show" Get "/v1/sessions/{session}/calls/{call}" ShowCall => CallInfo, Fields Later, MethodAccess::Session(Scope::Read), Refusals, GoesOn, MethodTarget::Call;
+    /// Streams the output of a call.
+    CallOutput "call.output" Get "/v1/sessions/{session}/calls/{call}/output" StreamCall => OutputChunk, Fields Lines, MethodAccess::Session(Scope::Read), Refusals, GoesOn, MethodTarget::Call;
+    /// Sends standard input to a call.
+    CallInput "call.input" Post "/v1/sessions/{session}/calls/{call}/input" CallInput => Empty, Fields Json, MethodAccess::Session(Scope::Run), Refusals, GoesOn, MethodTarget::Call;
+    /// Sends a signal to all processes of a call.
+    CallSignal "call.signal" Post "/v1/sessions/{session}/calls/{call}/signal" SignalCall => Empty, Fields Json, MethodAccess::Session(Scope::Run), Refusals, GoesOn, MethodTarget::Call;
+    /// Resizes the terminal of a call.
+    CallResize "call.resize" Post "/v1/sessions/{session}/calls/{call}/resize" ResizeCall => Empty, Fields Json, MethodAccess::Session(Scope::Run), Refusals, GoesOn, MethodTarget::Call;
+    /// Ends a call, also one that waits for an approval.
+    CallCancel "call.cancel" Post "/v1/sessions/{session}/calls/{call}/cancel" CancelCall => Empty, Fields Json, MethodAccess::Session(Scope::Run), Refusals, GoesOn, MethodTarget::Call;
 
-    /// Read a file.
-    FileRead "file.read" Post "/v1/sessions/{session}/files/read" ReadFile => FileContent, Fields Json, Access::Session(Scope::Run), Refusals, Begins, Reach::Path;
-    /// Make a file, or replace all of it.
-    FileWrite "file.write" Post "/v1/sessions/{session}/files/write" WriteFile => Written, File Json, Access::Session(Scope::Run), Refusals, Begins, Reach::Path;
-    /// What is in a directory.
-    FileList "file.list" Post "/v1/sessions/{session}/files/list" ListDirectory => Listing, Fields Json, Access::Session(Scope::Run), Refusals, Begins, Reach::Path;
+    /// Reads a file.
+    FileRead "file.read" Post "/v1/sessions/{session}/files/read" ReadFile => FileContent, Fields Json, MethodAccess::Session(Scope::Run), Refusals, Begins, MethodTarget::Path;
+    /// Creates or replaces a file.
+    FileWrite "file.write" Post "/v1/sessions/{session}/files/write" WriteFile => WriteResult, File Json, MethodAccess::Session(Scope::Run), Refusals, Begins, MethodTarget::Path;
+    /// Lists a directory.
+    FileList "file.list" Post "/v1/sessions/{session}/files/list" ListDirectory => DirectoryListing, Fields Json, MethodAccess::Session(Scope::Run), Refusals, Begins, MethodTarget::Path;
 
-    /// What is at a path.
-    FileStat "file.stat" Post "/v1/sessions/{session}/files/stat" StatFile => FileStatus, Fields Json, Access::Session(Scope::Run), Refusals, Begins, Reach::Path;
-    /// Move a file.
-    FileMove "file.move" Post "/v1/sessions/{session}/files/move" MoveFile => Changed, Fields Json, Access::Session(Scope::Run), Refusals, Begins, Reach::Path;
-    /// Remove a file, a link or an empty directory.
-    FileRemove "file.remove" Post "/v1/sessions/{session}/files/remove" RemoveFile => Changed, Fields Json, Access::Session(Scope::Run), Refusals, Begins, Reach::Path;
-    /// Make a file of the body of the request.
-    FileUpload "file.upload" Post "/v1/sessions/{session}/files/upload" UploadFile => Written, Bytes Json, Access::Session(Scope::Run), Refusals, Begins, Reach::Path;
-    /// A file as the body of the answer.
-    FileDownload "file.download" Get "/v1/sessions/{session}/files/download" DownloadFile => String, Fields Bytes, Access::Session(Scope::Run), Refusals, Begins, Reach::Path;
+    /// Shows type, size and times of a path.
+    FileStat "file.stat" Post "/v1/sessions/{session}/files/stat" StatFile => FileInfo, Fields Json, MethodAccess::Session(Scope::Run), Refusals, Begins, MethodTarget::Path;
+    /// Moves a file.
+    FileMove "file.move" Post "/v1/sessions/{session}/files/move" MoveFile => FileChangeResult, Fields Json, MethodAccess::Session(Scope::Run), Refusals, Begins, MethodTarget::Path;
+    /// Removes a file, a link or an empty directory.
+    FileRemove "file.remove" Post "/v1/sessions/{session}/files/remove" RemoveFile => FileChangeResult, Fields Json, MethodAccess::Session(Scope::Run), Refusals, Begins, MethodTarget::Path;
+    /// Creates or replaces a file from the request body.
+    FileUpload "file.upload" Post "/v1/sessions/{session}/files/upload" UploadFile => WriteResult, Bytes Json, MethodAccess::Session(Scope::Run), Refusals, Begins, MethodTarget::Path;
+    /// Downloads a file as the response body.
+    FileDownload "file.download" Get "/v1/sessions/{session}/files/download" DownloadFile => String, Fields Bytes, MethodAccess::Session(Scope::Run), Refusals, Begins, MethodTarget::Path;
 
-    /// A file for somebody outside, if nothing in it is secret.
-    FileSend "file.send" Post "/v1/sessions/{session}/files/send" SendFile => Attachment, Fields Json, Access::Session(Scope::Run), Refusals, Begins, Reach::Path;
+    /// Sends a file out of the session, if the scanner finds no secret in it.
+    FileSend "file.send" Post "/v1/sessions/{session}/files/send" SendFile => Attachment, Fields Json, MethodAccess::Session(Scope::Run), Refusals, Begins, MethodTarget::Path;
 
-    /// A page from the network.
-    Fetch "fetch" Post "/v1/sessions/{session}/fetch" FetchUrl => Fetched, Fields Json, Access::Session(Scope::Run), Refusals, Begins, Reach::Host;
-    /// Would it be allowed?
-    Explain "explain" Post "/v1/sessions/{session}/explain" Explain => Explained, Fields Json, Access::Session(Scope::Run), Refusals, GoesOn, Reach::Nothing("it does nothing, and says no to what the token was handed on without");
+    /// Fetches a URL.
+    CallFetch "call.fetch" Post "/v1/sessions/{session}/fetch" FetchUrl => FetchResult, Fields Json, MethodAccess::Session(Scope::Run), Refusals, Begins, MethodTarget::Host;
+    /// Evaluates an action without executing it.
+    PolicyExplain "policy.explain" Post "/v1/sessions/{session}/explain" ExplainRequest => ExplainResult, Fields Json, MethodAccess::Session(Scope::Run), Refusals, GoesOn, MethodTarget::Nothing("it executes nothing and applies the attenuation of the token");
 
-    /// The tools of the session for a client of the Model Context Protocol, over HTTP alone.
-    Mcp "mcp" Post "/v1/sessions/{session}/mcp" UseTools => Value, Fields Json, Access::Session(Scope::Run), Refusals, Begins, Reach::Nothing("each tool is a method of its own");
+    /// The tools of the session over the Model Context Protocol; HTTP only.
+    Mcp "mcp" Post "/v1/sessions/{session}/mcp" McpRequest => Value, Fields Json, MethodAccess::Session(Scope::Run), Refusals, Begins, MethodTarget::Nothing("each tool is a method with its own check");
 
-    /// The questions that wait.
-    ApprovalList "approval.list" Get "/v1/approvals" ListApprovals => ApprovalList, Fields Json, Access::Operator(Scope::Approve), Refusals, GoesOn, Reach::Workspaces;
-    /// The questions that wait, then each as it is asked and as it is decided.
-    ApprovalWatch "approval.watch" Get "/v1/approvals/watch" WatchApprovals => Question, Fields Events, Access::Operator(Scope::Approve), Refusals, GoesOn, Reach::Workspaces;
-    /// One question.
-    ApprovalShow "approval.show" Get "/v1/approvals/{id}" ShowApproval => Question, Fields Json, Access::Operator(Scope::Approve), Refusals, GoesOn, Reach::Workspaces;
-    /// Answer a question.
-    ApprovalAnswer "approval.answer" Post "/v1/approvals/{id}/answer" AnswerApproval => Answered, Fields Json, Access::Operator(Scope::Approve), Always, GoesOn, Reach::Workspaces;
+    /// Lists the pending approvals.
+    ApprovalList "approval.list" Get "/v1/approvals" ListApprovals => ApprovalList, Fields Json, MethodAccess::Operator(Scope::Approve), Refusals, GoesOn, MethodTarget::Workspaces;
+    /// Streams the pending approvals, then each new or decided one.
+    ApprovalWatch "approval.watch" Get "/v1/approvals/watch" WatchApprovals => Approval, Fields Events, MethodAccess::Operator(Scope::Approve), Refusals, GoesOn, MethodTarget::Workspaces;
+    /// Shows an approval.
+    ApprovalShow "approval.show" Get "/v1/approvals/{id}" ShowApproval => Approval, Fields Json, MethodAccess::Operator(Scope::Approve), Refusals, GoesOn, MethodTarget::Workspaces;
+    /// Answers an approval.
+    ApprovalAnswer "approval.answer" Post "/v1/approvals/{id}/answer" AnswerApproval => ReplyResult, Fields Json, MethodAccess::Operator(Scope::Approve), Always, GoesOn, MethodTarget::Workspaces;
 
-    /// The stored answers that hold.
-    GrantList "grant.list" Get "/v1/grants" ListGrants => GrantList, Fields Json, Access::Operator(Scope::Approve), Refusals, GoesOn, Reach::Workspaces;
-    /// Take a stored answer back.
-    GrantRevoke "grant.revoke" Post "/v1/grants/{id}/revoke" RevokeGrant => GrantsRevoked, Fields Json, Access::Operator(Scope::Approve), Always, GoesOn, Reach::Workspaces;
-    /// Take back every stored answer.
-    GrantRevokeAll "grant.revoke-all" Post "/v1/grants/revoke-all" RevokeAllGrants => GrantsRevoked, Fields Json, Access::Operator(Scope::Approve), Always, GoesOn, Reach::Workspaces;
+    /// Lists the active grants.
+    GrantList "grant.list" Get "/v1/grants" ListGrants => GrantList, Fields Json, MethodAccess::Operator(Scope::Approve), Refusals, GoesOn, MethodTarget::Workspaces;
+    /// Revokes a grant.
+    GrantRevoke "grant.revoke" Post "/v1/grants/{id}/revoke" RevokeGrant => GrantsRevoked, Fields Json, MethodAccess::Operator(Scope::Approve), Always, GoesOn, MethodTarget::Workspaces;
+    /// Revokes every grant.
+    GrantRevokeAll "grant.revoke-all" Post "/v1/grants/revoke-all" RevokeAllGrants => GrantsRevoked, Fields Json, MethodAccess::Operator(Scope::Approve), Always, GoesOn, MethodTarget::Workspaces;
 
-    /// Every token you may know of, without its secret.
-    TokenList "token.list" Get "/v1/tokens" ListTokens => TokenList, Fields Json, Access::Operator(Scope::Admin), Always, GoesOn, Reach::Machine;
-    /// A new token, never wider than yours.
-    TokenCreate "token.create" Post "/v1/tokens" CreateToken => MintedToken, Fields Json, Access::Operator(Scope::Admin), Always, Begins, Reach::Workspaces;
-    /// Another secret for a token; nothing else about it changes.
-    TokenRotate "token.rotate" Post "/v1/tokens/{id}/rotate" RotateToken => MintedToken, Fields Json, Access::Operator(Scope::Admin), Always, Begins, Reach::Machine;
-    /// End a token and what was made with it.
-    TokenRevoke "token.revoke" Post "/v1/tokens/{id}/revoke" RevokeToken => Done, Fields Json, Access::Operator(Scope::Admin), Always, GoesOn, Reach::Machine;
-    /// An agent hands a part of its rights on.
-    TokenAttenuate "token.attenuate" Post "/v1/sessions/{session}/tokens" AttenuateToken => MintedToken, Fields Json, Access::Session(Scope::Run), Refusals, Begins, Reach::Nothing("it hands on no more than it has");
-    /// A name and a password for a cookie.
-    Login "login" Post "/v1/login" Login => LoggedIn, Fields Json, Access::Anyone, Refusals, Begins, Reach::Nothing("it needs no right");
-    /// End the token that this comes with.
-    Logout "logout" Post "/v1/logout" Logout => Done, Fields Json, Access::Known, Refusals, GoesOn, Reach::Nothing("it is about whoever asks");
+    /// Lists the tokens that the caller may see, without secrets.
+    TokenList "token.list" Get "/v1/tokens" ListTokens => TokenList, Fields Json, MethodAccess::Operator(Scope::Admin), Always, GoesOn, MethodTarget::Machine;
+    /// Creates a token, never wider than the credential of the caller.
+    TokenCreate "token.create" Post "/v1/tokens" CreateToken => MintedToken, Fields Json, MethodAccess::Operator(Scope::Admin), Always, Begins, MethodTarget::Workspaces;
+    /// Replaces the secret of a token.
+    TokenRotate "token.rotate" Post "/v1/tokens/{id}/rotate" RotateToken => MintedToken, Fields Json, MethodAccess::Operator(Scope::Admin), Always, Begins, MethodTarget::Machine;
+    /// Revokes a token and every token created with it.
+    TokenRevoke "token.revoke" Post "/v1/tokens/{id}/revoke" RevokeToken => Empty, Fields Json, MethodAccess::Operator(Scope::Admin), Always, GoesOn, MethodTarget::Machine;
+    /// Creates a narrower token from a session token.
+    TokenAttenuate "token.attenuate" Post "/v1/sessions/{session}/tokens" AttenuateToken => MintedToken, Fields Json, MethodAccess::Session(Scope::Run), Refusals, Begins, MethodTarget::Nothing("the new token has at most the rights of the caller");
+    /// Exchanges a name and a password for a cookie.
+    Login "login" Post "/v1/login" Login => LoginResult, Fields Json, MethodAccess::Anyone, Refusals, Begins, MethodTarget::Nothing("it needs no right");
+    /// Revokes the token of this request.
+    Logout "logout" Post "/v1/logout" Logout => Empty, Fields Json, MethodAccess::Known, Refusals, GoesOn, MethodTarget::Nothing("it concerns the caller alone");
 
-    /// Every operator.
-    OperatorList "operator.list" Get "/v1/operators" ListOperators => OperatorList, Fields Json, Access::Operator(Scope::Admin), Always, GoesOn, Reach::Machine;
-    /// A new operator, never with more rights than yours.
-    OperatorAdd "operator.add" Post "/v1/operators" AddOperator => OperatorShown, Fields Json, Access::Operator(Scope::Admin), Always, Begins, Reach::Machine;
-    /// Another password for an operator.
-    OperatorPassword "operator.password" Post "/v1/operators/password" SetPassword => OperatorShown, Fields Json, Access::Operator(Scope::Admin), Always, GoesOn, Reach::Machine;
-    /// Remove an operator and revoke all that is theirs.
-    OperatorRemove "operator.remove" Post "/v1/operators/remove" RemoveOperator => OperatorShown, Fields Json, Access::Operator(Scope::Admin), Always, GoesOn, Reach::Machine;
+    /// Lists the operators.
+    OperatorList "operator.list" Get "/v1/operators" ListOperators => OperatorList, Fields Json, MethodAccess::Operator(Scope::Admin), Always, GoesOn, MethodTarget::Machine;
+    /// Adds an operator, never with more rights than the caller has.
+    OperatorAdd "operator.add" Post "/v1/operators" AddOperator => OperatorInfo, Fields Json, MethodAccess::Operator(Scope::Admin), Always, Begins, MethodTarget::Machine;
+    /// Sets the password of an operator.
+    OperatorSetPassword "operator.set-password" Post "/v1/operators/set-password" SetPassword => OperatorInfo, Fields Json, MethodAccess::Operator(Scope::Admin), Always, GoesOn, MethodTarget::Machine;
+    /// Removes an operator and revokes all credentials of that operator.
+    OperatorRemove "operator.remove" Post "/v1/operators/remove" RemoveOperator => OperatorInfo, Fields Json, MethodAccess::Operator(Scope::Admin), Always, GoesOn, MethodTarget::Machine;
 
-    /// A device asks to be let in.
-    DeviceAsk "device.ask" Post "/v1/devices" AskToPair => DeviceChallenge, Fields Json, Access::Anyone, Refusals, Begins, Reach::Nothing("it needs no right");
-    /// Something to sign.
-    DeviceChallenge "device.challenge" Post "/v1/devices/challenge" AskChallenge => DeviceChallenge, Fields Json, Access::Anyone, Refusals, Begins, Reach::Nothing("it needs no right");
-    /// A device shows that it has its key; from here on operators see its request.
-    DeviceProve "device.prove" Post "/v1/devices/prove" ProvePairing => PairingShown, Fields Json, Access::Anyone, Refusals, Begins, Reach::Nothing("it needs no right");
-    /// The first token of a device that was let in.
-    DeviceCollect "device.collect" Post "/v1/devices/collect" CollectDevice => MintedToken, Fields Json, Access::Anyone, Refusals, Begins, Reach::Nothing("it needs no right");
-    /// The next token of a device.
-    DeviceRefresh "device.refresh" Post "/v1/devices/refresh" RefreshDevice => MintedToken, Fields Json, Access::Anyone, Refusals, Begins, Reach::Nothing("it needs no right");
-    /// Requests of devices that wait.
-    PairingList "pairing.list" Get "/v1/pairings" ListPairings => PairingList, Fields Json, Access::Operator(Scope::Pair), Refusals, GoesOn, Reach::Machine;
-    /// Let a device in.
-    PairingApprove "pairing.approve" Post "/v1/pairings/approve" ApprovePairing => PairingShown, Fields Json, Access::Operator(Scope::Pair), Always, Begins, Reach::Machine;
-    /// Say no to a device.
-    PairingRefuse "pairing.refuse" Post "/v1/pairings/refuse" RefusePairing => PairingShown, Fields Json, Access::Operator(Scope::Pair), Always, GoesOn, Reach::Machine;
+    /// Requests the pairing of a device.
+    PairingRequest "pairing.request" Post "/v1/pairings" RequestPairing => DeviceChallenge, Fields Json, MethodAccess::Anyone, Refusals, Begins, MethodTarget::Nothing("it needs no right");
+    /// Creates a challenge for a device to sign.
+    DeviceChallenge "device.challenge" Post "/v1/devices/challenge" RequestChallenge => DeviceChallenge, Fields Json, MethodAccess::Anyone, Refusals, Begins, MethodTarget::Nothing("it needs no right");
+    /// Proves that a device has its key. Then operators see the pairing.
+    PairingProve "pairing.prove" Post "/v1/pairings/prove" ProvePairing => PairingInfo, Fields Json, MethodAccess::Anyone, Refusals, Begins, MethodTarget::Nothing("it needs no right");
+    /// Claims the first token of a paired device.
+    PairingClaim "pairing.claim" Post "/v1/pairings/claim" ClaimDeviceToken => MintedToken, Fields Json, MethodAccess::Anyone, Refusals, Begins, MethodTarget::Nothing("it needs no right");
+    /// Creates the next token of a device.
+    DeviceRefresh "device.refresh" Post "/v1/devices/refresh" RefreshDevice => MintedToken, Fields Json, MethodAccess::Anyone, Refusals, Begins, MethodTarget::Nothing("it needs no right");
+    /// Lists the pending pairings.
+    PairingList "pairing.list" Get "/v1/pairings" ListPairings => PairingList, Fields Json, MethodAccess::Operator(Scope::Pair), Refusals, GoesOn, MethodTarget::Machine;
+    /// Approves a pairing.
+    PairingApprove "pairing.approve" Post "/v1/pairings/approve" ApprovePairing => PairingInfo, Fields Json, MethodAccess::Operator(Scope::Pair), Always, Begins, MethodTarget::Machine;
+    /// Refuses a pairing.
+    PairingRefuse "pairing.refuse" Post "/v1/pairings/refuse" RefusePairing => PairingInfo, Fields Json, MethodAccess::Operator(Scope::Pair), Always, GoesOn, MethodTarget::Machine;
 
-    /// What happens, as it happens.
-    Events "events" Get "/v1/events" Subscribe => Happened, Fields Events, Access::Operator(Scope::Read), Refusals, GoesOn, Reach::Workspaces;
+    /// Streams events.
+    Events "events" Get "/v1/events" Subscribe => EventMessage, Fields Events, MethodAccess::Operator(Scope::Read), Refusals, GoesOn, MethodTarget::Workspaces;
 }
 
 #[cfg(test)]
@@ -393,12 +393,12 @@ mod tests {
         }
     }
 
-    /// What an agent may do is this and nothing else (S000-53, S000-54).
+    /// The complete list of methods for an agent (S000-53, S000-54).
     #[test]
     fn the_methods_of_a_session_are_a_short_list() {
         let open: Vec<&str> = Method::ALL
             .iter()
-            .filter(|method| !matches!(method.access(), Access::Operator(_)))
+            .filter(|method| !matches!(method.access(), MethodAccess::Operator(_)))
             .map(|method| method.name())
             .collect();
         let known = [
@@ -407,9 +407,9 @@ mod tests {
             "openapi",
             "whoami",
             "session.show",
-            "session.report",
+            "session.report-activity",
             "call.exec",
-            "call.run",
+            "call.exec-stream",
             "call.list",
             "call.show",
             "call.output",
@@ -426,37 +426,38 @@ mod tests {
             "file.upload",
             "file.download",
             "file.send",
-            "fetch",
-            "explain",
+            "call.fetch",
+            "policy.explain",
             "mcp",
             "token.attenuate",
             "login",
             "logout",
-            "device.ask",
+            "pairing.request",
             "device.challenge",
-            "device.prove",
-            "device.collect",
+            "pairing.prove",
+            "pairing.claim",
             "device.refresh",
         ];
         assert_eq!(open, known);
     }
 
-    /// What a token of an agent is held to is said for what an agent may ask, and the rest for what it may not.
+    /// Limits of a token are set for methods of agents; other methods have none.
     #[test]
     fn every_method_has_a_reach_that_fits_its_access() {
         for method in Method::ALL {
-            let (reach, of_operators) = (method.reach(), matches!(method.access(), Access::Operator(_)));
+            let (reach, of_operators) =
+                (method.reach(), matches!(method.access(), MethodAccess::Operator(_)));
             assert_eq!(
                 of_operators,
-                matches!(reach, Reach::Machine | Reach::Workspaces),
+                matches!(reach, MethodTarget::Machine | MethodTarget::Workspaces),
                 "{}",
                 method.name()
             );
             if method.route().path.contains("/files/") {
-                assert_eq!(reach, Reach::Path, "{}", method.name());
+                assert_eq!(reach, MethodTarget::Path, "{}", method.name());
             }
             if method.route().path.contains("{call}") {
-                assert_eq!(reach, Reach::Call, "{}", method.name());
+                assert_eq!(reach, MethodTarget::Call, "{}", method.name());
             }
         }
     }
@@ -484,7 +485,7 @@ mod tests {
         for method in Method::ALL {
             for value in [Value::Null, Value::from(7), serde_json::json!({ "no-such-field": 1 })] {
                 let refused = Request::parse(*method, value).expect_err(method.name());
-                assert_eq!(refused.code, ErrorCode::Malformed);
+                assert_eq!(refused.code, ErrorCode::InvalidArgument);
             }
         }
     }

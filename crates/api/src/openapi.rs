@@ -1,12 +1,14 @@
+//! The OpenAPI description, generated from the table of methods.
+
 use std::collections::BTreeMap;
 
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::{Access, ApiError, Brings, ErrorCode, Method, Reply, Verb};
+use crate::{ApiError, ErrorCode, HttpVerb, Method, MethodAccess, RequestBodyKind, ResponseKind};
 
-/// The description of every method in HTTP, made from the table that the daemon dispatches by.
+/// OpenAPI description of every method, generated from the table that the daemon dispatches by.
 pub fn openapi(version: &str) -> Value {
     let settings = |settings: &mut SchemaSettings| settings.definitions_path = "/components/schemas".into();
     let mut generator = SchemaSettings::draft2020_12().with(settings).into_generator();
@@ -32,7 +34,7 @@ pub fn openapi(version: &str) -> Value {
     })
 }
 
-/// Where every method is called by its name, with JSON-RPC.
+/// The WebSocket path, where methods are called by name with JSON-RPC.
 const SOCKET: &str = "/v1/ws";
 
 fn socket() -> Value {
@@ -41,13 +43,13 @@ fn socket() -> Value {
     json!({
         "operationId": "websocket",
         "summary": "A WebSocket: every method by its `operationId`, with JSON-RPC 2.0",
-        "x-right": "whoever the daemon knows; each method has its own right",
+        "x-right": "every authenticated client; each method has its own right",
         "security": [{ "token": [] }],
         "responses": responses,
     })
 }
 
-/// One kind of answer per code: a status says which code is in it.
+/// One kind of response per error code, so that a status identifies the code.
 fn refusals(error: &Value) -> Map<String, Value> {
     let refusal = |code: &ErrorCode| {
         let schema = json!({ "allOf": [error, { "properties": { "code": { "const": code } } }] });
@@ -61,9 +63,9 @@ fn name(code: ErrorCode) -> String {
     json!(code).as_str().unwrap_or_default().to_owned()
 }
 
-/// What can come instead of what was asked for, by its status.
+/// Error responses of a method, by status.
 fn answers(method: Method) -> Map<String, Value> {
-    // Whoever needs not be known is not told that they are not, but by what asks for a password or a signature.
+    // Health checks never authenticate. Other open methods return 401 for a wrong password or signature.
     let is_open = matches!(method, Method::Health | Method::Ready);
     let told = |code: &&ErrorCode| !is_open || !matches!(code, ErrorCode::Unauthenticated);
     let refused = |code: &ErrorCode| {
@@ -77,10 +79,10 @@ fn operation(method: Method, generator: &mut SchemaGenerator) -> Value {
     let types = method.types(generator);
     let request = resolved(json!(types.request), generator);
     let (security, right) = match method.access() {
-        Access::Anyone => (json!([]), "whoever reaches the daemon".to_owned()),
-        Access::Known => (json!([{ "token": [] }]), "whoever the daemon knows".to_owned()),
-        Access::Operator(scope) => (json!([{ "token": [scope.word()] }]), format!("scope `{scope}`")),
-        Access::Session(scope) => (
+        MethodAccess::Anyone => (json!([]), "every client".to_owned()),
+        MethodAccess::Known => (json!([{ "token": [] }]), "every authenticated client".to_owned()),
+        MethodAccess::Operator(scope) => (json!([{ "token": [scope.word()] }]), format!("scope `{scope}`")),
+        MethodAccess::Session(scope) => (
             json!([{ "token": [scope.word()] }]),
             format!("an agent about its own session, or scope `{scope}`"),
         ),
@@ -100,7 +102,7 @@ fn operation(method: Method, generator: &mut SchemaGenerator) -> Value {
     operation
 }
 
-/// What a reference leads to.
+/// Resolves a reference.
 fn resolved(mut schema: Value, generator: &SchemaGenerator) -> Value {
     while let Some(place) = schema.get("$ref").and_then(Value::as_str) {
         let name = place.rsplit('/').next().unwrap_or_default();
@@ -114,7 +116,7 @@ fn resolved(mut schema: Value, generator: &SchemaGenerator) -> Value {
 
 fn done(method: Method, answer: &Value) -> Map<String, Value> {
     let content = match (method, method.reply()) {
-        // As the Model Context Protocol has it, which has its own refusals as well.
+        // As MCP defines it, which has its own errors too.
         (Method::Mcp, _) => {
             let taken = json!({ "description": "a notification was taken" });
             let answer = json!({ "description": "done", "content": { "application/json": {}, "text/event-stream": {} } });
@@ -123,11 +125,11 @@ fn done(method: Method, answer: &Value) -> Map<String, Value> {
             let all = [("200", answer), ("202", taken), ("default", other)];
             return all.map(|(status, told)| (status.to_owned(), told)).into_iter().collect();
         }
-        (_, Reply::Lines) => json!({ "application/x-ndjson": { "schema": answer } }),
-        (_, Reply::Json | Reply::Later) => json!({ "application/json": { "schema": answer } }),
-        (_, Reply::Events) => json!({ "text/event-stream": { "schema": answer } }),
-        (_, Reply::Text) => json!({ "text/plain": { "schema": answer } }),
-        (_, Reply::Bytes) => json!({ "application/octet-stream": {} }),
+        (_, ResponseKind::Lines) => json!({ "application/x-ndjson": { "schema": answer } }),
+        (_, ResponseKind::Json | ResponseKind::Later) => json!({ "application/json": { "schema": answer } }),
+        (_, ResponseKind::Events) => json!({ "text/event-stream": { "schema": answer } }),
+        (_, ResponseKind::Text) => json!({ "text/plain": { "schema": answer } }),
+        (_, ResponseKind::Bytes) => json!({ "application/octet-stream": {} }),
     };
     [("200".to_owned(), json!({ "description": "done", "content": content }))].into_iter().collect()
 }
@@ -136,10 +138,10 @@ fn path_fields(method: Method) -> Vec<&'static str> {
     method.route().path.split(['{', '}']).skip(1).step_by(2).collect()
 }
 
-/// The fields of a request that are in its path, and without a body all others as well.
+/// Fields in the path, and without a body all others too.
 fn parameters(method: Method, request: &Value) -> Vec<Value> {
     let in_path = path_fields(method);
-    let in_query = method.route().verb != Verb::Post || method.brings() == Brings::Bytes;
+    let in_query = method.route().verb != HttpVerb::Post || method.brings() == RequestBodyKind::Bytes;
     let no_fields = Map::new();
     let fields = request.get("properties").and_then(Value::as_object).unwrap_or(&no_fields);
     let needed = |name: &str| {
@@ -157,12 +159,12 @@ fn parameters(method: Method, request: &Value) -> Vec<Value> {
     fields.iter().filter_map(parameter).collect()
 }
 
-/// What of a request is in its body: all that is not in its path.
+/// The body: all fields that are not in the path.
 fn body(method: Method, mut request: Value) -> Option<Value> {
-    if method.route().verb != Verb::Post {
+    if method.route().verb != HttpVerb::Post {
         return None;
     }
-    if method.brings() == Brings::Bytes {
+    if method.brings() == RequestBodyKind::Bytes {
         let content = json!({ "application/octet-stream": {} });
         return Some(json!({ "required": true, "content": content }));
     }
@@ -199,7 +201,7 @@ mod tests {
         assert!(described["paths"][SOCKET]["get"]["responses"]["101"].is_object());
     }
 
-    /// Whoever reads the description knows every field, where it goes, and every status that can come back.
+    /// The description contains every field, its place, and every status.
     #[test]
     fn fields_are_in_one_place_each_and_every_status_is_named() {
         let described = openapi("0");

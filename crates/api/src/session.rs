@@ -1,4 +1,4 @@
-//! Sessions: what is asked for, and what is known of one.
+//! Methods about sessions.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,56 +7,56 @@ use ringfence_types::{Limits, NetMode, Profile, SessionId, WorkspaceId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Characters of what a session or its agent is called.
+/// Maximum length of the name of a session or agent.
 pub const MOST_NAME: usize = 256;
 
-/// Start a session. What it is bound to here it is bound to for life.
+/// Starts a session. Its workspace and ceiling never change.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSession {
-    /// A directory of the host, absolute.
+    /// An absolute directory of the host.
     pub workspace: PathBuf,
-    /// By which policy knows the agent.
+    /// The name of the agent in the policy (`[agents.NAME]`).
     #[serde(default)]
     #[schemars(length(max = MOST_NAME))]
-    pub agent: Option<String>,
-    /// The program that is the agent, with its arguments. Without one the session only takes calls.
+    pub agent_name: Option<String>,
+    /// The program of the agent, with its arguments. Without it the session only accepts calls.
     #[serde(default)]
-    pub provider: Option<Vec<String>>,
-    /// At most what the operator's policy allows, and what the parent has.
+    pub agent_argv: Option<Vec<String>>,
+    /// Never wider than the operator's policy or the parent session.
     #[serde(default)]
-    #[schemars(schema_with = "crate::shape::profile")]
+    #[schemars(schema_with = "crate::schema::profile")]
     pub profile: Option<Profile>,
     #[serde(default)]
-    #[schemars(schema_with = "crate::shape::net")]
+    #[schemars(schema_with = "crate::schema::net")]
     pub net: Option<NetMode>,
-    /// Variables for everything that runs in it. `RINGFENCE_*` are not for others to set.
+    /// Variables for every command of the session. `RINGFENCE_*` is reserved.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     /// The session ends after this many seconds.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub timeout_s: Option<u64>,
-    /// It ends when nothing was asked of it and no command ran for this many seconds.
+    /// The session ends after this many seconds without a request or a running command.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub idle_timeout_s: Option<u64>,
-    #[serde(default, deserialize_with = "crate::shape::named")]
+    #[serde(default, deserialize_with = "crate::schema::named")]
     pub limits: SessionLimits,
-    /// Secrets of the operator that it gets, by name: provider keys only as placeholders.
+    /// Names of secrets to release to the session. Provider keys are released as placeholders only.
     #[serde(default)]
     pub secrets: Vec<String>,
-    /// The session that this one is a part of: it has at most the same, and ends with it.
+    /// The parent session. The child has at most what the parent has, and ends with it.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub parent: Option<SessionId>,
-    /// A word for people.
+    /// A label for people.
     #[serde(default)]
     #[schemars(length(max = MOST_NAME))]
     pub label: Option<String>,
 }
 
-/// What a session may use; what is not said is as policy says.
+/// Limits of a session. Default: as in the policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionLimits {
@@ -70,9 +70,9 @@ pub struct SessionLimits {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListSessions {
-    /// Also those that are over, as long as the daemon remembers them.
+    /// Also sessions that have ended, as long as the daemon remembers them.
     #[serde(default)]
-    pub all: bool,
+    pub include_ended: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -87,27 +87,27 @@ pub struct ShowSession {
     pub session: SessionId,
 }
 
-/// End a session: its commands are asked to end, then made to.
+/// Ends a session. Its commands get SIGTERM, then SIGKILL.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StopSession {
     #[schemars(with = "String")]
     pub session: SessionId,
-    /// How long commands may take to end after SIGTERM.
+    /// Time between SIGTERM and SIGKILL.
     #[serde(default)]
     pub grace_ms: Option<u64>,
 }
 
-/// What is known of a session.
+/// State of a session.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SessionInfo {
     #[schemars(with = "String")]
     pub session: SessionId,
     pub label: Option<String>,
-    pub agent: Option<String>,
+    pub agent_name: Option<String>,
     pub state: SessionState,
-    /// Why it is over.
-    pub ended: Option<String>,
+    /// Why the session ended.
+    pub end_reason: Option<String>,
     pub workspace: PathBuf,
     #[schemars(with = "String")]
     pub workspace_id: WorkspaceId,
@@ -117,26 +117,26 @@ pub struct SessionInfo {
     pub net: NetMode,
     #[schemars(with = "Option<String>")]
     pub parent: Option<SessionId>,
-    pub provider: Option<ProviderInfo>,
+    pub agent_process: Option<AgentProcessInfo>,
     #[schemars(with = "serde_json::Value")]
     pub limits: Limits,
     /// RFC 3339.
-    pub started: String,
+    pub started_at: String,
     pub created_by: String,
-    /// Calls that are under way.
-    pub running: u64,
-    /// Calls so far.
+    /// Number of calls that are running.
+    pub running_calls: u64,
+    /// Number of calls so far.
     pub calls: u64,
     pub timeout_s: Option<u64>,
     pub idle_timeout_s: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ProviderInfo {
+pub struct AgentProcessInfo {
     pub argv: Vec<String>,
-    /// Once it has ended.
+    /// `None`: still running.
     pub exit_code: Option<u8>,
-    /// Why it did not run.
+    /// Why it could not run.
     pub failure: Option<String>,
 }
 
@@ -158,19 +158,20 @@ impl SessionState {
     }
 }
 
-/// What an agent says that it does. People see it, marked as an allegation.
+/// A report of an agent about its activity. People see it, marked as untrusted.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReportActivity {
     #[schemars(with = "String")]
     pub session: SessionId,
-    /// `thinking`, `tool`, `message` or whatever else the agent calls it.
-    pub kind: String,
-    pub text: String,
+    /// `thinking`, `tool`, `message` or another word of the agent.
+    pub activity: String,
+    /// The agent's text.
+    pub claim: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Reported {
-    /// Of the event, to go on after it.
+pub struct ActivityReceipt {
+    /// The number of the event.
     pub seq: u64,
 }

@@ -8,14 +8,14 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ringfence_authz::policy::{Flags, PolicyFile, Role, effective};
-use ringfence_authz::{Action, Facts, PathKind, Policy, judge};
-use ringfence_types::{Access, Bytes, Call, Decision, Exec, NetMode, Profile, Root, StandardInput};
+use ringfence_authz::policy::{PolicyFile, PolicyFileRole, StartupFlags, effective};
+use ringfence_authz::{Action, HostFacts, PathKind, Policy, judge};
+use ringfence_types::{Access, ByteString, Call, Decision, ExecCall, NetMode, Profile, Root, StandardInput};
 
 /// A machine that answers at once: what is measured is the judge.
 struct Instantly;
 
-impl Facts for Instantly {
+impl HostFacts for Instantly {
     fn program(&self, name: &[u8], _cwd: &Path) -> Option<PathBuf> {
         Some(Path::new("/usr/bin").join(std::str::from_utf8(name).ok()?))
     }
@@ -89,11 +89,12 @@ fn decisions(policy: &Policy, action: &Action, rounds: &str) -> Durations {
 }
 
 fn action(argv: &[&str]) -> Action {
-    let workspace = Bytes::from("/srv/project");
-    let exec = Exec {
-        argv: argv.iter().map(|word| Bytes::from(*word)).collect(),
+    let workspace = ByteString::from("/srv/project");
+    let exec = ExecCall {
+        argv: argv.iter().map(|word| ByteString::from(*word)).collect(),
         cwd: workspace.clone(),
         env: Vec::new(),
+        ceiling: None,
         net: NetMode::None,
         stdin: StandardInput::None,
     };
@@ -123,9 +124,13 @@ fn loads(rules: usize, rounds: &str) -> Durations {
 }
 
 fn made(text: &str) -> Result<Policy, Box<dyn Error>> {
-    let file = PolicyFile::parse(Role::Operator, Path::new("/etc/ringfence.toml"), text.as_bytes())?;
-    let flags =
-        Flags { workspace: "/srv/project".into(), profile: Some(Profile::Guarded), ..Flags::default() };
+    let file =
+        PolicyFile::parse(PolicyFileRole::Operator, Path::new("/etc/ringfence.toml"), text.as_bytes())?;
+    let flags = StartupFlags {
+        workspace: "/srv/project".into(),
+        profile: Some(Profile::Guarded),
+        ..StartupFlags::default()
+    };
     Ok(effective(&flags, &[file], &Path::to_owned)?.policy)
 }
 

@@ -10,49 +10,50 @@
 //! [`MAX_WRAPS`], work by [`MAX_COMMANDS`] and [`MAX_ARGS`].
 
 mod arg;
+mod builtin_verdict;
 mod builtins;
 mod catalogue;
+mod cd_tracking;
 mod find;
 mod git;
 mod git_content;
-mod identity;
-mod names;
-mod offline;
+mod network_tools;
 mod operands;
-mod opinion;
 mod options;
-mod place;
-mod plain;
+mod program_class;
+mod program_origin;
 mod programs;
 mod rules;
 mod script;
 mod sed;
 mod shells;
+mod unknown_program;
 mod variables;
-mod walk;
 mod wildcard;
+mod working_dirs;
 mod wrappers;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use ringfence_types::{CommandMode, Decision, Exec, Risk};
+use ringfence_types::{CommandMode, Decision, ExecCall, Risk, RuleFamily, RuleId};
 
-use crate::judgement::{Aspect, Part};
-use crate::scene::Scene;
-use crate::shell::Input;
+use crate::eval_context::EvalContext;
+use crate::judgement::{JudgementPart, PartGiven};
 use arg::{Arg, literal, shown};
-use identity::{Identity, Trust, applet, identify};
-use names::{Class, class_of};
-use opinion::Opinion;
-use place::Place;
-use rules::{Found, Line, Standpoint};
+use builtin_verdict::BuiltinVerdict;
+use program_class::{ProgramClass, class_of};
+use program_origin::{ProgramOrigin, ProgramTrust, applet, identify};
+use ringfence_shell::CommandInput;
+use rules::{CommandLine, RuleMatches, Standpoint};
+use variables::Change;
+use working_dirs::WorkingDirs;
 
 #[cfg(test)]
-pub(crate) use names::known as known_programs;
+pub(crate) use program_class::known as known_programs;
 pub use rules::{
-    CommandPattern, CommandRule, CommandRules, Given, Manifest, ManifestCommand, ManifestError, PatternError,
-    Restriction,
+    CommandPattern, CommandPatternError, CommandRule, CommandRules, Given, Manifest, ManifestCommand,
+    ManifestError, Restriction, SessionTermError, SessionTerms,
 };
 
 /// How many wrappers and shell bodies are opened. What is wrapped deeper is not looked at, and so not allowed.
@@ -64,24 +65,28 @@ const MAX_ARGS: usize = 4_096;
 
 /// Judges a command given as arguments, with everything it would run in turn and the variables that are set for it: one
 /// that comes with the call counts as if a shell had set it before the command.
-pub(crate) fn judge_exec(scene: &Scene<'_>, exec: &Exec) -> Vec<Part> {
+pub(crate) fn judge_exec(scene: &EvalContext<'_>, exec: &ExecCall) -> Vec<JudgementPart> {
     let args: Vec<Arg<'_>> = exec.argv.iter().map(Arg::from).collect();
-    let mut judge = Judge::new(scene);
-    let frame = Frame::new(scene);
+    let mut judge = CommandEvaluator::new(scene);
+    let frame = CommandContext::new(scene);
     judge.command(&frame, &args, None);
-    exec.env.iter().for_each(|(name, _)| judge.variable(&frame, name.as_slice()));
+    for (name, value) in &exec.env {
+        judge.variable(&frame, Change::Given(name.as_slice(), Some(value.as_slice())));
+    }
     judge.reopened();
     judge.parts
 }
 
-struct Judge<'a> {
-    scene: &'a Scene<'a>,
-    parts: Vec<Part>,
+struct CommandEvaluator<'a> {
+    scene: &'a EvalContext<'a>,
+    parts: Vec<JudgementPart>,
     /// How many more commands are judged.
     left: u32,
     /// Where the command that was judged last moved its shell to.
-    moved: Option<Place>,
-    opens: Opens,
+    moved: Option<WorkingDirs>,
+    opens: RedirectInput,
+    /// Whether a script or a wrapper has changed what the commands after it are given.
+    given: PartGiven,
     /// What a repository makes git run, by directory: a script may ask a thousand times.
     repositories: HashMap<PathBuf, Option<String>>,
     /// Tracked files that must not be read, by directory; `None`: it cannot be told.
@@ -90,42 +95,43 @@ struct Judge<'a> {
 
 /// What redirections opened for reading so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Opens {
+enum RedirectInput {
     Nothing,
     File,
 }
 
 /// Where and how a command would run.
 #[derive(Clone)]
-struct Frame {
+struct CommandContext {
     /// How deep it is wrapped, for people.
     depth: u8,
     /// How many wrappers and shell bodies were opened on the way.
     wraps: u8,
-    place: Place,
-    voice: Voice,
-    input: Input,
-    surroundings: Surroundings,
+    place: WorkingDirs,
+    voice: ProgramLookup,
+    input: CommandInput,
+    surroundings: RuntimeVariables,
 }
 
 /// Who finds the program: the kernel, or a shell that has commands of its own.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Voice {
+enum ProgramLookup {
     Argv,
     Script,
 }
 
 /// Whether the variables that the runtime sets are still there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Surroundings {
+enum RuntimeVariables {
     Kept,
     Cleared,
 }
 
-impl Frame {
-    fn new(scene: &Scene<'_>) -> Self {
-        let place = Place::at(scene.cwd);
-        let (voice, input, surroundings) = (Voice::Argv, Input::Inherited, Surroundings::Kept);
+impl CommandContext {
+    fn new(scene: &EvalContext<'_>) -> Self {
+        let place = WorkingDirs::at(scene.cwd);
+        let (voice, input, surroundings) =
+            (ProgramLookup::Argv, CommandInput::Inherited, RuntimeVariables::Kept);
         Self { depth: 0, wraps: 0, place, voice, input, surroundings }
     }
 
@@ -134,20 +140,21 @@ impl Frame {
         Self {
             depth: self.depth.saturating_add(1),
             wraps: self.wraps.saturating_add(1),
-            voice: Voice::Argv,
+            voice: ProgramLookup::Argv,
             ..self.clone()
         }
     }
 }
 
-impl<'a> Judge<'a> {
-    fn new(scene: &'a Scene<'a>) -> Self {
+impl<'a> CommandEvaluator<'a> {
+    fn new(scene: &'a EvalContext<'a>) -> Self {
         Self {
             scene,
             parts: Vec::new(),
             left: MAX_COMMANDS,
             moved: None,
-            opens: Opens::Nothing,
+            opens: RedirectInput::Nothing,
+            given: PartGiven::OfCall,
             repositories: HashMap::new(),
             tracked: HashMap::new(),
         }
@@ -158,21 +165,26 @@ impl<'a> Judge<'a> {
     }
 
     /// Judges one command line; `text` is how it was written, where it was.
-    fn command(&mut self, frame: &Frame, args: &[Arg<'_>], text: Option<&str>) {
+    fn command(&mut self, frame: &CommandContext, args: &[Arg<'_>], text: Option<&str>) {
         let Some(first) = args.first() else { return };
-        let cwd = frame.place.likely();
-        let identity =
-            first.text().filter(|name| !name.is_empty()).map(|name| identify(self.scene, cwd, name));
+        let name = first.text().filter(|name| !name.is_empty());
+        let identity = name.map(|name| identify(self.scene, &frame.place, name));
         self.line(frame, args, identity, text);
     }
 
     /// Judges `applet` of a program that is many: `busybox ls -l`.
-    fn applet(&mut self, frame: &Frame, args: &[Arg<'_>]) {
+    fn applet(&mut self, frame: &CommandContext, args: &[Arg<'_>]) {
         let identity = args.first().and_then(|first| first.text()).map(applet);
         self.line(frame, args, identity, None);
     }
 
-    fn line(&mut self, frame: &Frame, args: &[Arg<'_>], identity: Option<Identity<'_>>, text: Option<&str>) {
+    fn line(
+        &mut self,
+        frame: &CommandContext,
+        args: &[Arg<'_>],
+        identity: Option<ProgramOrigin<'_>>,
+        text: Option<&str>,
+    ) {
         let Some((first, rest)) = args.split_first() else { return };
         let at = self.parts.len();
         let subject = text.map_or_else(|| shown(args), |text| arg::shorten(text.as_bytes()));
@@ -182,68 +194,76 @@ impl<'a> Judge<'a> {
             (None, _) => self.builtin_only(unknown_program(*first)).part(subject),
             (Some(identity), Some(left)) => {
                 self.left = left;
-                let line = Line { identity, called: first.text().unwrap_or_default(), args: rest };
+                let line = CommandLine { identity, called: first.text().unwrap_or_default(), args: rest };
+                let given = self.given_to(frame);
                 let opinion = self.opinion(frame, &line);
-                let at = Standpoint {
-                    place: &frame.place,
-                    workspace: self.scene.workspace(),
-                    exec: self.scene.exec,
-                };
+                let exec = self.scene.exec.filter(|_| given == PartGiven::OfCall);
+                let (workspace, scene) = (self.scene.workspace(), Some(self.scene));
+                let at = Standpoint { place: &frame.place, workspace, exec, scene };
                 let found = self.scene.policy.rules.commands.find(&line, &at);
                 let part = self.decided(opinion, found).part(subject);
-                Part { program: line.identity.file, ..part }
+                JudgementPart { program: line.identity.file, given, ..part }
             }
         };
-        self.parts.insert(at, Part { argv: literal(args), ..part }.at_depth(frame.depth));
+        self.parts.insert(at, JudgementPart { argv: literal(args), ..part }.at_depth(frame.depth));
     }
 
-    fn limited(&self, why: &'static str) -> Opinion {
-        self.builtin_only(Opinion::miss("guarded.too-much", why, Risk::High).never())
+    fn given_to(&self, frame: &CommandContext) -> PartGiven {
+        let is_same = frame.input == CommandInput::Inherited && frame.surroundings == RuntimeVariables::Kept;
+        if is_same { self.given } else { PartGiven::Other }
+    }
+
+    fn limited(&self, why: &'static str) -> BuiltinVerdict {
+        self.builtin_only(BuiltinVerdict::miss(RuleId::GuardedTooMuch, why, Risk::High).never())
     }
 
     /// Outside the list the fence alone decides.
-    fn builtin_only(&self, opinion: Opinion) -> Opinion {
+    fn builtin_only(&self, opinion: BuiltinVerdict) -> BuiltinVerdict {
         if self.is_listed() { opinion } else { self.contained() }
     }
 
-    fn contained(&self) -> Opinion {
-        let rule = format!("profile.{}", self.scene.policy.profile);
-        Opinion::allow(rule, "whatever stays inside the fence may run")
+    fn contained(&self) -> BuiltinVerdict {
+        let rule = RuleId::of_profile(self.scene.policy.profile);
+        BuiltinVerdict::allow(rule, "whatever stays inside the fence may run")
     }
 
     /// The rules of policy files over the built-in opinion: deny before ask before allow.
-    fn decided<'r>(&self, opinion: Opinion, mut found: Found<'r>) -> Decided<'r> {
+    fn decided<'r>(&self, opinion: BuiltinVerdict, mut found: RuleMatches<'r>) -> CommandDecider<'r> {
         let opinion = self.builtin_only(opinion);
         if opinion.is_final() {
-            return Decided::BuiltIn(opinion);
+            return CommandDecider::BuiltIn(opinion);
         }
         if let Some(ruling) = found.denied().or_else(|| found.asked()) {
-            return Decided::Rule(ruling);
+            return CommandDecider::Rule(ruling);
         }
         match found.allowed(|pattern| opinion.is_covered_by(pattern)) {
-            Some(allowed) if opinion.decision > Decision::Allow => Decided::Rule(allowed),
-            _ => Decided::BuiltIn(opinion),
+            Some(allowed) if opinion.decision > Decision::Allow => CommandDecider::Rule(allowed),
+            _ => CommandDecider::BuiltIn(opinion),
         }
     }
 
-    fn opinion(&mut self, frame: &Frame, line: &Line<'_>) -> Opinion {
+    fn opinion(&mut self, frame: &CommandContext, line: &CommandLine<'_>) -> BuiltinVerdict {
         if line.args.len() > MAX_ARGS {
             return match class_of(line.identity.name) {
-                Class::Network => offline::network_tool(self.scene.policy),
-                Class::Deletion => self.deny_listed("deletion", "it deletes files", Risk::High),
-                _ => Opinion::miss("guarded.too-much", "it has more arguments than are judged", Risk::High)
-                    .never(),
+                ProgramClass::Network => network_tools::network_tool(self.scene.policy),
+                ProgramClass::Deletion => self.deny_listed("deletion", "it deletes files", Risk::High),
+                _ => BuiltinVerdict::miss(
+                    RuleId::GuardedTooMuch,
+                    "it has more arguments than are judged",
+                    Risk::High,
+                )
+                .never(),
             };
         }
-        if frame.voice == Voice::Script
+        if frame.voice == ProgramLookup::Script
             && !line.called.contains(&b'/')
             && let Some(opinion) = self.builtin(frame, line)
         {
             return opinion;
         }
-        if let Trust::Doubtful(why) = line.identity.trust {
+        if let Some(opinion) = untrusted(line.identity.trust) {
             self.plain_paths(frame, line.args);
-            return Opinion::miss("guarded.untrusted-program", why, Risk::High).by_path();
+            return opinion;
         }
         let own = self.by_name(frame, line, line.identity.name);
         match line.identity.other_name() {
@@ -254,66 +274,79 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn by_name(&mut self, frame: &Frame, line: &Line<'_>, name: &[u8]) -> Opinion {
+    fn by_name(&mut self, frame: &CommandContext, line: &CommandLine<'_>, name: &[u8]) -> BuiltinVerdict {
         match class_of(name) {
-            Class::Catalogued(program) => self.catalogued(frame, line, program),
-            Class::Git => self.git(frame, line.args),
-            Class::GitPart => self.git_part(frame, line, name),
-            Class::Find => self.find(frame, line.args),
-            Class::Test => self.tests(frame, line.args),
-            Class::Shell(dialect) => self.shell(frame, line.args, dialect),
-            Class::Wrapper(wrapper) => self.wrapper(frame, line, wrapper),
-            Class::Network => offline::network_tool(self.scene.policy),
-            Class::Deletion => self.deny_listed("deletion", "it deletes files", Risk::High),
-            Class::Interpreter(code) => self.interpreter(frame, line, code),
-            Class::Runner => self.runner(frame, line),
-            Class::Rsync => self.rsync(frame, line),
-            Class::Other(risk, what) => self.plain(frame, line, risk, what),
+            ProgramClass::Catalogued(program) => self.catalogued(frame, line, program),
+            ProgramClass::Git => self.git(frame, line.args),
+            ProgramClass::GitPart => self.git_part(frame, line, name),
+            ProgramClass::Find => self.find(frame, line.args),
+            ProgramClass::Test => self.tests(frame, line.args),
+            ProgramClass::Shell(dialect) => self.shell(frame, line, dialect),
+            ProgramClass::Wrapper(wrapper) => self.wrapper(frame, line, wrapper),
+            ProgramClass::Network => network_tools::network_tool(self.scene.policy),
+            ProgramClass::Deletion => self.deny_listed("deletion", "it deletes files", Risk::High),
+            ProgramClass::Interpreter(code) => self.interpreter(frame, line, code),
+            ProgramClass::Runner => self.runner(frame, line),
+            ProgramClass::Rsync => self.rsync(frame, line),
+            ProgramClass::Other(risk, what) => self.plain(frame, line, risk, what),
         }
     }
 
     /// The hard list of document 001, unless `--allow-denylisted-commands` lifts it (S001-9, S001-21).
-    fn deny_listed(&self, name: &'static str, why: &'static str, risk: Risk) -> Opinion {
+    fn deny_listed(&self, name: &'static str, why: &'static str, risk: Risk) -> BuiltinVerdict {
         if self.scene.policy.danger.allow_denylisted_commands {
-            return Opinion::miss(format!("deny-list.{name}"), why, risk);
+            return BuiltinVerdict::miss(RuleFamily::DenyList.member(name), why, risk);
         }
         let fix = "nothing in a policy file: only `--danger --allow-denylisted-commands` at startup lifts the deny list";
-        Opinion::deny(format!("deny-list.{name}"), why, risk).fix(fix)
+        BuiltinVerdict::deny(RuleFamily::DenyList.member(name), why, risk).fix(fix)
     }
 
-    fn push(&mut self, frame: &Frame, part: Part) {
+    fn push(&mut self, frame: &CommandContext, part: JudgementPart) {
         self.parts.push(part.at_depth(frame.depth));
     }
 }
 
 /// Who decided about one command.
-enum Decided<'r> {
-    BuiltIn(Opinion),
-    Rule(rules::Ruling<'r>),
+enum CommandDecider<'r> {
+    BuiltIn(BuiltinVerdict),
+    Rule(rules::CommandRuling<'r>),
 }
 
-impl Decided<'_> {
-    fn part(self, subject: String) -> Part {
+impl CommandDecider<'_> {
+    fn part(self, subject: String) -> JudgementPart {
         match self {
             Self::BuiltIn(opinion) => opinion.part(subject),
-            Self::Rule(ruling) => ruling.part(Part::new(Aspect::Command, subject, "")),
+            Self::Rule(ruling) => ruling.part(subject),
         }
     }
 }
 
-fn unknown_program(first: Arg<'_>) -> Opinion {
+fn unknown_program(first: Arg<'_>) -> BuiltinVerdict {
     let why = match first {
         Arg::Unknown(why) => format!("which program runs is known only when it runs ({why})"),
         Arg::Text(_) => "the name of the program is empty".to_owned(),
         Arg::Glob { .. } => "which program runs depends on the names of files".to_owned(),
         Arg::Home(_) => "the program lies in the home directory".to_owned(),
     };
-    Opinion::miss("guarded.dynamic", why, Risk::High).never()
+    BuiltinVerdict::miss(RuleId::GuardedDynamic, why, Risk::High).never()
+}
+
+fn untrusted(trust: ProgramTrust) -> Option<BuiltinVerdict> {
+    let miss = |why| BuiltinVerdict::miss(RuleId::GuardedUntrustedProgram, why, Risk::High);
+    match trust {
+        ProgramTrust::System | ProgramTrust::Missing => None,
+        ProgramTrust::Doubtful(why) => Some(miss(why).by_path()),
+        ProgramTrust::Climbing => {
+            let why = "its path has `..` in it, so it need not be what it is called";
+            Some(miss(why).never().fix("name the program without `..`, or say yes to this one"))
+        }
+    }
 }
 
 /// `sh` that is `dash`, `python` that is `python3.11`: the same by another name.
 fn is_same_kind(called: &[u8], real: &[u8]) -> bool {
-    identity::family(called) == identity::family(real) || class_of(called).is_like(&class_of(real))
+    program_origin::family(called) == program_origin::family(real)
+        || class_of(called).is_like(&class_of(real))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-use ringfence_types::{Backend, Layer, Profile, Refusal, RefusalCode};
+use ringfence_types::{Backend, PolicyLayer, Profile, Refusal, RefusalCode, RuleId};
 
-use crate::refuse::{Refuse as _, refuse};
+use crate::refusal_ext::{RefusalExt as _, refuse};
 
 /// Startup flags that weaken a guarantee (S001-7, S001-8). Only the person who starts Ringfence sets them; nothing
 /// in a call, a workspace or a session can.
@@ -29,14 +29,14 @@ impl DangerFlags {
 pub fn check_flags(flags: DangerFlags) -> Result<(), Refusal> {
     if flags.allow_sensitive_roots && !flags.danger {
         return Err(missing_flag(
-            "flags.allow-sensitive-roots",
+            RuleId::FlagsAllowSensitiveRoots,
             "`--allow-sensitive-roots` needs `--danger`",
         )
         .hint("add `--danger`, or leave `--allow-sensitive-roots` out"));
     }
     if flags.allow_denylisted_commands && !flags.danger {
         return Err(missing_flag(
-            "flags.allow-denylisted-commands",
+            RuleId::FlagsAllowDenylistedCommands,
             "`--allow-denylisted-commands` needs `--danger`",
         )
         .hint("add `--danger`, or leave `--allow-denylisted-commands` out"));
@@ -46,8 +46,11 @@ pub fn check_flags(flags: DangerFlags) -> Result<(), Refusal> {
 
 pub fn check_profile(profile: Profile, flags: DangerFlags) -> Result<(), Refusal> {
     if profile == Profile::Danger && !flags.danger {
-        return Err(missing_flag("profile.danger", "profile `danger` needs the startup flag `--danger`")
-            .hint("use profile `workspace`, or start with `--danger` and accept that the machine is open"));
+        return Err(missing_flag(
+            RuleId::ProfileDanger,
+            "profile `danger` needs the startup flag `--danger`",
+        )
+        .hint("use profile `workspace`, or start with `--danger` and accept that the machine is open"));
     }
     Ok(())
 }
@@ -56,22 +59,25 @@ pub fn check_profile(profile: Profile, flags: DangerFlags) -> Result<(), Refusal
 pub fn check_backend(backend: Backend, flags: DangerFlags) -> Result<(), Refusal> {
     if backend == Backend::External && !flags.danger {
         let message =
-            "backend `external` relies on a boundary that nobody here can check and needs `--danger`";
-        return Err(missing_flag("backend.external", message)
+            "backend `external` relies on a boundary that Ringfence cannot check and needs `--danger`";
+        return Err(missing_flag(RuleId::BackendExternal, message)
             .hint("leave `--backend` out to get the strongest backend this machine has"));
     }
     if backend != Backend::None {
         return Ok(());
     }
     if !flags.danger {
-        return Err(missing_flag("backend.none", "backend `none` enforces nothing and needs `--danger`")
-            .hint("leave `--backend` out to get the strongest backend this machine has"));
+        return Err(missing_flag(
+            RuleId::BackendNone,
+            "backend `none` enforces nothing and needs `--danger`",
+        )
+        .hint("leave `--backend` out to get the strongest backend this machine has"));
     }
     Ok(())
 }
 
-fn missing_flag(rule: &str, message: &str) -> Refusal {
-    refuse(RefusalCode::Danger, rule, message).at(Layer::Flags)
+fn missing_flag(rule: RuleId, message: &str) -> Refusal {
+    refuse(RefusalCode::Danger, rule, message).at(PolicyLayer::Flags)
 }
 
 #[cfg(test)]
@@ -86,7 +92,7 @@ mod tests {
     #[test]
     fn s001_7_danger_needs_its_flag() {
         let refusal = check_profile(Profile::Danger, DangerFlags::default()).unwrap_err();
-        assert_eq!((refusal.code, refusal.layer), (RefusalCode::Danger, Layer::Flags));
+        assert_eq!((refusal.code, refusal.layer), (RefusalCode::Danger, PolicyLayer::Flags));
         assert_eq!(check_profile(Profile::Danger, DANGER), Ok(()));
         for profile in [Profile::Review, Profile::Workspace] {
             assert_eq!(check_profile(profile, DangerFlags::default()), Ok(()));

@@ -5,21 +5,21 @@ mod call;
 use std::path::{Path, PathBuf};
 
 use ringfence_types::{
-    Access, ApprovalMode, Backend, Bytes, Call, Control, Decision, Exec, Fingerprint, HOME_INSIDE, Layer,
-    Limits, NetMode, Profile, Refusal, RefusalCode, Root,
+    Access, ActionFingerprint, ApprovalMode, Backend, ByteString, Call, Control, Decision, ExecCall,
+    HOME_INSIDE, Limits, NetMode, PolicyLayer, Profile, Refusal, RefusalCode, Risk, Root, RuleId, RuleName,
 };
 
-use crate::command::Given;
+use crate::command::{Given, SessionTerms};
+use crate::credential_stores;
 use crate::danger::{check_backend, check_flags, check_profile};
-use crate::facts::Facts;
+use crate::eval_context::EvalContext;
+use crate::grant_suggestions::{self, ActionLocation, GrantCandidate};
+use crate::host_facts::{HostFacts, SessionFacts};
 use crate::hosts::{judge_fetch, judge_flow};
-use crate::judgement::{Aspect, Judgement, Part};
+use crate::judgement::{Judgement, JudgementPart, PartKind};
 use crate::paths::is_plain_absolute;
 use crate::policy::{Policy, net_ceiling};
-use crate::refuse::{Refuse as _, refuse};
-use crate::scene::Scene;
-use crate::sensitive;
-use crate::suggest::{self, Candidate, Place};
+use crate::refusal_ext::{RefusalExt as _, refuse};
 use crate::tools::{self, judge_foreign_tool, judge_tool, judge_tool_of_call};
 use call::{check_exec, judge_exec, judge_file, judge_patch};
 
@@ -28,12 +28,12 @@ use call::{check_exec, judge_exec, judge_file, judge_patch};
 pub struct Action {
     call: Call,
     roots: Vec<Root>,
-    fingerprint: Fingerprint,
+    fingerprint: ActionFingerprint,
 }
 
 impl Action {
     pub fn new(call: Call, roots: Vec<Root>) -> Self {
-        let fingerprint = Fingerprint::of(&call, &roots);
+        let fingerprint = ActionFingerprint::of(&call, &roots);
         Self { call, roots, fingerprint }
     }
 
@@ -45,33 +45,35 @@ impl Action {
         &self.roots
     }
 
-    pub fn fingerprint(&self) -> &Fingerprint {
+    pub fn fingerprint(&self) -> &ActionFingerprint {
         &self.fingerprint
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
-    Allow(Box<Grant>),
-    /// A person decides. Nothing happens until a [`Question`] is answered.
-    Ask(Box<Question>),
+pub enum AuthzVerdict {
+    Allow(Box<Authorization>),
+    /// A person decides. Nothing happens until a [`ApprovalNeeded`] is answered.
+    Ask(Box<ApprovalNeeded>),
     Deny(Refusal),
 }
 
 /// An action that policy neither allows nor denies, with all that a person needs to decide.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct ApprovalNeeded {
     action: Action,
-    permissions: Permissions,
+    permissions: CallPermissions,
     judgement: Judgement,
+    session: SessionFacts,
+    terms: SessionTerms,
 }
 
 /// How a question was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ApprovalOutcome {
     Once,
     Session,
-    /// And these rules are stored: the text of one of [`Question::candidates`].
+    /// And these rules are stored: the text of one of [`ApprovalNeeded::candidates`].
     AlwaysHere {
         stored: String,
     },
@@ -84,12 +86,12 @@ pub enum Answer {
     Superseded,
 }
 
-impl Question {
+impl ApprovalNeeded {
     pub fn action(&self) -> &Action {
         &self.action
     }
 
-    pub fn permissions(&self) -> &Permissions {
+    pub fn permissions(&self) -> &CallPermissions {
         &self.permissions
     }
 
@@ -97,60 +99,74 @@ impl Question {
         &self.judgement
     }
 
+    /// What its session has besides policy and roots.
+    pub fn session(&self) -> &SessionFacts {
+        &self.session
+    }
+
     /// What "always here" could store, narrow first. Empty where the answer should be given again each time.
-    pub fn candidates(&self) -> Vec<Candidate> {
+    pub fn candidates(&self) -> Vec<GrantCandidate> {
+        // The rule would hold for another value of the secret as well.
+        if !self.session.secrets.is_empty() {
+            return Vec::new();
+        }
         let workspace = self.permissions.roots.first().map(|root| root.path.as_path());
         match (&self.action.call, workspace) {
             (Call::Exec(exec), Some(workspace)) => {
                 // What a rule cannot say it should not stand for.
-                let Some(given) = Given::of(exec) else { return Vec::new() };
-                suggest::candidates(&self.judgement, Place { workspace, cwd: exec.cwd.as_path() }, &given)
+                let Some(given) = Given::of(exec, self.terms.clone()) else { return Vec::new() };
+                grant_suggestions::candidates(
+                    &self.judgement,
+                    ActionLocation { workspace, cwd: exec.cwd.as_path() },
+                    &given,
+                )
             }
             (call @ (Call::Flow(_) | Call::Fetch(_)), Some(workspace)) => {
-                suggest::host_candidate(&self.judgement, call, workspace).into_iter().collect()
+                grant_suggestions::host_candidate(&self.judgement, call, workspace).into_iter().collect()
             }
             _ => Vec::new(),
         }
     }
 
     /// The only way from a question to an effect.
-    pub fn answered(self, answer: Answer) -> Result<Grant, Refusal> {
+    pub fn answered(self, answer: ApprovalOutcome) -> Result<Authorization, Refusal> {
         let no = |rule, why| Err(self.refused(rule, why));
         let offered = |stored: &str| self.candidates().iter().any(|candidate| candidate.stored == stored);
         let rule = match answer {
-            Answer::Once => "approval.once",
-            Answer::Session => "approval.session",
-            Answer::AlwaysHere { stored } if offered(&stored) => "approval.always-here",
-            Answer::AlwaysHere { .. } => {
-                return no("approval.not-offered", "the answer stores a rule that was not offered");
+            ApprovalOutcome::Once => RuleId::ApprovalOnce,
+            ApprovalOutcome::Session => RuleId::ApprovalSession,
+            ApprovalOutcome::AlwaysHere { stored } if offered(&stored) => RuleId::ApprovalAlwaysHere,
+            ApprovalOutcome::AlwaysHere { .. } => {
+                return no(RuleId::ApprovalNotOffered, "the answer stores a rule that was not offered");
             }
-            Answer::Deny => return no("approval.denied", "the answer was no"),
-            Answer::Expired => {
-                return no("approval.expired", "a person has to decide, and nobody answered in time");
+            ApprovalOutcome::Deny => return no(RuleId::ApprovalDenied, "the answer was no"),
+            ApprovalOutcome::Expired => {
+                return no(RuleId::ApprovalExpired, "this needs an approval, and no answer came in time");
             }
-            Answer::Unreachable => return Err(self.unreachable()),
-            Answer::Superseded => {
-                return no("approval.superseded", "what was asked about changed while the question waited");
+            ApprovalOutcome::Unreachable => return Err(self.unreachable()),
+            ApprovalOutcome::Superseded => {
+                return no(RuleId::ApprovalSuperseded, "the action changed while the request was pending");
             }
         };
-        let Self { action, permissions, judgement } = self;
+        let Self { action, permissions, judgement, .. } = self;
         let (opened, stored) = (judgement.asked_paths(), judgement.stored());
-        Ok(Grant { action, permissions, rule: rule.to_owned(), layer: Layer::Call, opened, stored })
+        Ok(Authorization { action, permissions, rule: rule.into(), layer: PolicyLayer::Call, opened, stored })
     }
 
     fn unreachable(&self) -> Refusal {
         let hint = "run it at a terminal, or keep `ringfence approvals watch` open in another one";
-        self.refused("approval.unreachable", "a person has to decide, and nobody can be asked").hint(hint)
+        self.refused(RuleId::ApprovalUnreachable, "this needs an approval, and no approver is available")
+            .hint(hint)
     }
 
-    fn refused(&self, rule: &str, why: &str) -> Refusal {
+    fn refused(&self, rule: RuleId, why: &str) -> Refusal {
         let Some(part) = self.judgement.decisive() else {
             return refuse(RefusalCode::Approval, rule, why);
         };
         let refusal = part.refusal();
         Refusal {
             code: RefusalCode::Approval,
-            rule: format!("{rule}: {}", refusal.rule),
+            rule: RuleName::because_of(rule, &refusal.rule),
             message: format!("{why}: {}", refusal.message),
             ..refusal
         }
@@ -159,35 +175,35 @@ impl Question {
 
 /// Proof that an action was judged and allowed, with all that the sandbox may give it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct Authorization {
     action: Action,
-    permissions: Permissions,
-    rule: String,
-    layer: Layer,
-    opened: Vec<Bytes>,
+    permissions: CallPermissions,
+    rule: RuleName,
+    layer: PolicyLayer,
+    opened: Vec<ByteString>,
     stored: Vec<String>,
 }
 
-impl Grant {
+impl Authorization {
     pub fn action(&self) -> &Action {
         &self.action
     }
 
     /// The rule that allowed it, as a person would look it up.
-    pub fn rule(&self) -> &str {
+    pub fn rule(&self) -> &RuleName {
         &self.rule
     }
 
-    pub fn layer(&self) -> Layer {
+    pub fn layer(&self) -> PolicyLayer {
         self.layer
     }
 
     /// Whether a person said yes to it. Rules of that layer can only narrow.
     pub fn is_approved(&self) -> bool {
-        self.layer == Layer::Call
+        self.layer == PolicyLayer::Call
     }
 
-    pub fn permissions(&self) -> &Permissions {
+    pub fn permissions(&self) -> &CallPermissions {
         &self.permissions
     }
 
@@ -197,19 +213,19 @@ impl Grant {
     }
 
     /// Absolute paths that a person was asked about and opened, for this one action.
-    pub fn opened(&self) -> &[Bytes] {
+    pub fn opened(&self) -> &[ByteString] {
         &self.opened
     }
 }
 
 /// What the sandbox may give one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Permissions {
-    pub view: View,
+pub struct CallPermissions {
+    pub view: FilesystemView,
     pub roots: Vec<Root>,
     /// Sensitive roots that must not be visible inside, absolute.
-    pub hidden: Vec<Bytes>,
-    pub rules: WorkspaceRules,
+    pub hidden: Vec<ByteString>,
+    pub rules: WorkspaceRuleMode,
     pub net: NetMode,
     pub limits: Limits,
     /// Controls that must be enforced. What the policy gives away on purpose is not in it.
@@ -217,7 +233,7 @@ pub struct Permissions {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
+pub enum FilesystemView {
     /// The read-only system runtime and the roots, nothing else.
     Constructed,
     /// The machine as it is, without the hidden roots.
@@ -226,51 +242,62 @@ pub enum View {
 
 /// Whether hidden and protected paths hold inside the roots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkspaceRules {
+pub enum WorkspaceRuleMode {
     Enforced,
     /// Profile `danger`: whoever may write the whole machine is not stopped by a read-only `.git/hooks`.
     Waived,
 }
 
-pub fn decide(policy: &Policy, action: Action, facts: &dyn Facts) -> Verdict {
+pub fn decide(policy: &Policy, action: Action, facts: &dyn HostFacts) -> AuthzVerdict {
     let (permissions, judgement) = match judged(policy, &action, facts) {
         Ok(judged) => judged,
-        Err(refusal) => return Verdict::Deny(refusal),
+        Err(refusal) => return AuthzVerdict::Deny(refusal),
     };
-    let Some(part) = judgement.decisive() else { return Verdict::Deny(nothing_judged()) };
+    let Some(part) = judgement.decisive() else { return AuthzVerdict::Deny(nothing_judged()) };
     match part.decision {
         Decision::Allow => {
-            let layer = if policy.profile == Profile::Danger { Layer::Flags } else { part.layer };
-            let rule = part.rule.clone().into_owned();
+            let layer = if policy.profile == Profile::Danger { PolicyLayer::Flags } else { part.layer };
+            let rule = part.rule.clone();
             let stored = judgement.stored();
-            Verdict::Allow(Box::new(Grant { action, permissions, rule, layer, opened: Vec::new(), stored }))
+            AuthzVerdict::Allow(Box::new(Authorization {
+                action,
+                permissions,
+                rule,
+                layer,
+                opened: Vec::new(),
+                stored,
+            }))
         }
-        Decision::Ask => Verdict::Ask(Box::new(Question { action, permissions, judgement })),
-        Decision::Deny => Verdict::Deny(part.refusal()),
+        Decision::Ask => {
+            let session = facts.session();
+            let terms = SessionTerms::of(policy, permissions.net, &permissions.roots, &session);
+            AuthzVerdict::Ask(Box::new(ApprovalNeeded { action, permissions, judgement, session, terms }))
+        }
+        Decision::Deny => AuthzVerdict::Deny(part.refusal()),
     }
 }
 
 /// Leaves a tool that no rule speaks of to the person at the agent, whom the agent asks by itself. Whatever else denies it
 /// stays a no, and so does a call that is anything else.
-pub fn refer(policy: &Policy, action: Action, facts: &dyn Facts) -> Result<Grant, Refusal> {
+pub fn refer(policy: &Policy, action: Action, facts: &dyn HostFacts) -> Result<Authorization, Refusal> {
     let (permissions, judgement) = judged(policy, &action, facts)?;
     let Some(part) = judgement.decisive() else { return Err(nothing_judged()) };
     if !matches!(action.call, Call::Tool(_)) || part.rule != tools::UNKNOWN {
         return Err(part.refusal());
     }
-    let (rule, layer) = (part.rule.clone().into_owned(), part.layer);
-    Ok(Grant { action, permissions, rule, layer, opened: Vec::new(), stored: Vec::new() })
+    let (rule, layer) = (part.rule.clone(), part.layer);
+    Ok(Authorization { action, permissions, rule, layer, opened: Vec::new(), stored: Vec::new() })
 }
 
 /// The decision about every part, without a grant: what `check` and `policy explain` show. A refusal is a no to the
 /// call as a whole.
-pub fn judge(policy: &Policy, action: &Action, facts: &dyn Facts) -> Result<Judgement, Refusal> {
+pub fn judge(policy: &Policy, action: &Action, facts: &dyn HostFacts) -> Result<Judgement, Refusal> {
     judged(policy, action, facts).map(|(_, judgement)| judgement)
 }
 
 /// What applying a patch would meet, for somebody who may only propose it: profile `review` hands in what it may not write.
 /// Nobody is asked about a proposal; what would be asked stays a question, also where questions are off.
-pub fn judge_proposal(policy: &Policy, action: &Action, facts: &dyn Facts) -> Result<Judgement, Refusal> {
+pub fn judge_proposal(policy: &Policy, action: &Action, facts: &dyn HostFacts) -> Result<Judgement, Refusal> {
     let mut applied = policy.clone();
     let mut roots = action.roots.clone();
     applied.approval = ApprovalMode::Ask;
@@ -293,14 +320,18 @@ pub fn placed(call: Call, roots: &[Root]) -> Call {
     let closed = roots.first().filter(|root| root.access == Access::None);
     match (call, closed) {
         (Call::Exec(exec), Some(workspace)) if exec.cwd == workspace.path => {
-            Call::Exec(Exec { cwd: Bytes::from(HOME_INSIDE), ..exec })
+            Call::Exec(ExecCall { cwd: ByteString::from(HOME_INSIDE), ..exec })
         }
         (call, _) => call,
     }
 }
 
 /// Of a policy that was read again, both are asked: what was given at the beginning and what is given now.
-fn judged(policy: &Policy, action: &Action, facts: &dyn Facts) -> Result<(Permissions, Judgement), Refusal> {
+fn judged(
+    policy: &Policy,
+    action: &Action,
+    facts: &dyn HostFacts,
+) -> Result<(CallPermissions, Judgement), Refusal> {
     let (permissions, mut judgement) = judged_now(policy, action, facts)?;
     for before in policy.all().skip(1) {
         judgement = judgement.and(judged_now(before, action, facts)?.1);
@@ -311,15 +342,15 @@ fn judged(policy: &Policy, action: &Action, facts: &dyn Facts) -> Result<(Permis
 fn judged_now(
     policy: &Policy,
     action: &Action,
-    facts: &dyn Facts,
-) -> Result<(Permissions, Judgement), Refusal> {
+    facts: &dyn HostFacts,
+) -> Result<(CallPermissions, Judgement), Refusal> {
     check_policy(policy)?;
     check_roots(policy, &action.roots)?;
     let permissions = ceiling(policy, action)?;
     let mut parts = parts(policy, action, &permissions, facts)?;
     parts.extend(judge_tool_of_call(policy, &action.call));
     let refusal = nothing_judged();
-    let judgement = Judgement::new(parts, Part::refused(Aspect::Call, "the call", &refusal));
+    let judgement = Judgement::new(parts, JudgementPart::refused(PartKind::Call, "the call", &refusal));
     Ok(match policy.approval {
         ApprovalMode::Ask => (permissions, judgement),
         ApprovalMode::Never => (permissions, judgement.without_questions()),
@@ -329,32 +360,45 @@ fn judged_now(
 fn parts(
     policy: &Policy,
     action: &Action,
-    permissions: &Permissions,
-    facts: &dyn Facts,
-) -> Result<Vec<Part>, Refusal> {
+    permissions: &CallPermissions,
+    facts: &dyn HostFacts,
+) -> Result<Vec<JudgementPart>, Refusal> {
     let workspace = permissions.roots.first().map_or(Path::new("/"), |root| root.path.as_path());
     match &action.call {
         Call::Exec(exec) => {
             check_exec(policy, exec, permissions)?;
             Ok(judge_exec(
-                &Scene { policy, permissions, facts, cwd: exec.cwd.as_path(), exec: Some(exec) },
+                &EvalContext { policy, permissions, facts, cwd: exec.cwd.as_path(), exec: Some(exec) },
                 exec,
             ))
         }
         Call::File(file) => {
-            judge_file(&Scene { policy, permissions, facts, cwd: workspace, exec: None }, file)
+            judge_file(&EvalContext { policy, permissions, facts, cwd: workspace, exec: None }, file)
         }
         Call::Apply(patch) => {
-            judge_patch(&Scene { policy, permissions, facts, cwd: workspace, exec: None }, patch)
+            judge_patch(&EvalContext { policy, permissions, facts, cwd: workspace, exec: None }, patch)
         }
-        Call::Flow(flow) => Ok(vec![judge_flow(policy, flow)]),
-        Call::Fetch(fetch) => Ok(vec![judge_tool(policy, "fetch"), judge_fetch(policy, fetch)]),
+        Call::Flow(flow) => Ok(vec![without_secrets(judge_flow(policy, flow), facts)]),
+        Call::Fetch(fetch) => {
+            Ok(vec![judge_tool(policy, "fetch"), without_secrets(judge_fetch(policy, fetch), facts)])
+        }
         Call::Tool(tool) => Ok(vec![judge_foreign_tool(policy, &tool.name)]),
     }
 }
 
+/// A stored answer about a host was given for a session in which nothing could read a secret.
+fn without_secrets(part: JudgementPart, facts: &dyn HostFacts) -> JudgementPart {
+    let stored = part.origin.as_ref().is_some_and(|origin| origin.grant().is_some());
+    if part.decision != Decision::Allow || !stored || !facts.session().has_secret_inside() {
+        return part;
+    }
+    let part = JudgementPart { origin: None, rule: RuleId::HostSecret.into(), ..part };
+    part.because("the grant for this host covers only sessions without secrets")
+        .ask(Risk::High, "say yes to this one, or allow the host in the policy of the operator")
+}
+
 fn nothing_judged() -> Refusal {
-    refuse(RefusalCode::Malformed, "call.empty", "there is nothing to judge in it")
+    refuse(RefusalCode::Malformed, RuleId::CallEmpty, "there is nothing to judge in it")
 }
 
 fn check_policy(policy: &Policy) -> Result<(), Refusal> {
@@ -371,27 +415,27 @@ fn check_ceilings(policy: &Policy) -> Result<(), Refusal> {
     if policy.net > most {
         let message =
             format!("profile `{profile}` gives at most network mode `{most}`, not `{}`", policy.net);
-        return Err(refuse(RefusalCode::Network, "profile.net", message)
+        return Err(refuse(RefusalCode::Network, RuleId::ProfileNet, message)
             .hint(format!("leave `--net {}` out, or use another profile", policy.net)));
     }
     let unlowered = Control::ALL.iter().all(|control| policy.floor.contains(control));
     if matches!(profile, Profile::Strict | Profile::AirGapped) && !unlowered {
         let message = format!("profile `{profile}` requires every control");
-        return Err(refuse(RefusalCode::Floor, "profile.floor", message)
-            .hint("leave `--danger-floor` out, or use another profile"));
+        return Err(refuse(RefusalCode::Floor, RuleId::ProfileFloor, message)
+            .hint("leave `--danger-required-controls` out, or use another profile"));
     }
     Ok(())
 }
 
 fn check_roots(policy: &Policy, roots: &[Root]) -> Result<(), Refusal> {
     if roots.is_empty() {
-        return Err(refuse(RefusalCode::Workspace, "roots.empty", "the action names no root"));
+        return Err(refuse(RefusalCode::Workspace, RuleId::RootsEmpty, "the action names no root"));
     }
     for root in roots {
         let path = root.path.as_path();
         if !is_plain_absolute(path) {
             let message = format!("root `{}` is not an absolute canonical path", root.path.display());
-            return Err(refuse(RefusalCode::Workspace, "roots.absolute", message));
+            return Err(refuse(RefusalCode::Workspace, RuleId::RootsAbsolute, message));
         }
         let store = sensitive_around(policy, path);
         if let Some(store) = store {
@@ -403,33 +447,33 @@ fn check_roots(policy: &Policy, roots: &[Root]) -> Result<(), Refusal> {
 
 fn sensitive_around(policy: &Policy, path: &Path) -> Option<PathBuf> {
     let home = policy.home.as_ref().filter(|_| !policy.danger.allow_sensitive_roots)?;
-    sensitive::around(home.as_path(), path)
+    credential_stores::around(home.as_path(), path)
 }
 
 pub(crate) fn sensitive_refusal(path: &Path, store: &Path) -> Refusal {
     let message = format!(
         "`{}` is in the sensitive root `{}`",
-        Bytes::from(path).display(),
-        Bytes::from(store).display()
+        ByteString::from(path).display(),
+        ByteString::from(store).display()
     );
-    refuse(RefusalCode::Danger, "sensitive-roots", message)
+    refuse(RefusalCode::Danger, RuleId::SensitiveRoots, message)
         .hint("`--danger --allow-sensitive-roots` at startup opens it; nothing else does")
 }
 
 /// The most this policy gives to any call on these roots.
-pub fn ceiling(policy: &Policy, action: &Action) -> Result<Permissions, Refusal> {
+pub fn ceiling(policy: &Policy, action: &Action) -> Result<CallPermissions, Refusal> {
     // A backend that contains nothing shows a command the machine; the file tools keep their own guard (C-37).
     let bare = policy.backend == Some(Backend::None) && matches!(action.call, Call::Exec(_));
     let (view, rules) = match policy.profile {
-        Profile::Danger => (View::WholeMachine, WorkspaceRules::Waived),
-        _ if bare => (View::WholeMachine, WorkspaceRules::Waived),
-        _ => (View::Constructed, WorkspaceRules::Enforced),
+        Profile::Danger => (FilesystemView::WholeMachine, WorkspaceRuleMode::Waived),
+        _ if bare => (FilesystemView::WholeMachine, WorkspaceRuleMode::Waived),
+        _ => (FilesystemView::Constructed, WorkspaceRuleMode::Enforced),
     };
     let net = match &action.call {
         Call::Exec(exec) => exec.net,
         Call::File(_) | Call::Apply(_) | Call::Flow(_) | Call::Fetch(_) | Call::Tool(_) => NetMode::None,
     };
-    Ok(Permissions {
+    Ok(CallPermissions {
         view,
         roots: action.roots.iter().map(|root| narrowed(policy.profile, root)).collect(),
         hidden: hidden_roots(policy, view, &action.roots)?,
@@ -446,20 +490,22 @@ fn narrowed(profile: Profile, root: &Root) -> Root {
     Root { path: root.path.clone(), access }
 }
 
-fn hidden_roots(policy: &Policy, view: View, roots: &[Root]) -> Result<Vec<Bytes>, Refusal> {
+fn hidden_roots(policy: &Policy, view: FilesystemView, roots: &[Root]) -> Result<Vec<ByteString>, Refusal> {
     if policy.danger.allow_sensitive_roots {
         return Ok(Vec::new());
     }
     match (&policy.home, view) {
-        (Some(home), View::WholeMachine) => Ok(sensitive::roots(home.as_path()).map(Bytes::from).collect()),
-        (Some(home), View::Constructed) => Ok(sensitive::roots(home.as_path())
+        (Some(home), FilesystemView::WholeMachine) => {
+            Ok(credential_stores::roots(home.as_path()).map(ByteString::from).collect())
+        }
+        (Some(home), FilesystemView::Constructed) => Ok(credential_stores::roots(home.as_path())
             .filter(|hidden| roots.iter().any(|root| hidden.starts_with(root.path.as_path())))
-            .map(Bytes::from)
+            .map(ByteString::from)
             .collect()),
-        (None, View::Constructed) => Ok(Vec::new()),
-        (None, View::WholeMachine) => {
+        (None, FilesystemView::Constructed) => Ok(Vec::new()),
+        (None, FilesystemView::WholeMachine) => {
             let message = "the home directory is not known, so the sensitive roots cannot be hidden";
-            Err(refuse(RefusalCode::Danger, "sensitive-roots", message)
+            Err(refuse(RefusalCode::Danger, RuleId::SensitiveRoots, message)
                 .hint("set HOME to the real home directory"))
         }
     }

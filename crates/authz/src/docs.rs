@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::env::{FAMILIES, FIXED, INHERITED, Opening, UNATTENDED};
+use crate::env::{FAMILIES, FIXED, FamilyOverride, INHERITED, UNATTENDED};
 use crate::path_rules::{
-    DATA_EXTENSIONS, EXCEPTIONS, GENERATED_DIRS, KEY_EXTENSIONS, MAYBE_EXTENSIONS, NAMES, Named, STEERING,
+    DATA_EXTENSIONS, EXCEPTIONS, GENERATED_DIRS, KEY_EXTENSIONS, MAYBE_EXTENSIONS, NAMES, NamePattern,
+    SETTINGS_NAMES, STATE_EXTENSIONS, STEERING,
 };
-use crate::protected::{
-    ANYWHERE, AT_ROOT, IN_GIT_DIR, IN_GIT_DIR_WHERE_PRESENT, IN_OTHER_SYSTEMS, IN_WORKTREE_DIR, Protected,
+use crate::protected_names::{
+    ANYWHERE, AT_ROOT, IN_GIT_DIR, IN_GIT_DIR_WHERE_PRESENT, IN_OTHER_SYSTEMS, IN_WORKTREE_DIR, ProtectedName,
 };
 
 #[test]
@@ -73,8 +74,8 @@ fn refused() -> String {
     for family in FAMILIES {
         let names: Vec<String> = family.names.iter().map(|name| format!("`{name}`")).collect();
         let opening = match family.opening {
-            Opening::Never => "nothing",
-            Opening::ByName => "whole names",
+            FamilyOverride::Never => "nothing",
+            FamilyOverride::ByName => "whole names",
         };
         writeln!(table, "| {} | {} | {opening} | {} |", family.name, family.reason, names.join(" ")).unwrap();
     }
@@ -84,7 +85,7 @@ fn refused() -> String {
 fn hidden() -> String {
     let dotted =
         |words: &[&str]| words.iter().map(|word| format!("`*.{word}`")).collect::<Vec<_>>().join(" ");
-    let name = |named: &Named| {
+    let name = |named: &NamePattern| {
         named.dir.map_or(format!("`{}`", named.name), |dir| format!("`{dir}/{}`", named.name))
     };
     let names: Vec<String> = NAMES.iter().map(name).collect();
@@ -98,6 +99,8 @@ fn hidden() -> String {
          | {} | hidden, denied | `path.key-material` | private keys and key stores |\n\
          | `.env` `.env.*` `.env-*` `.env_*` `.envrc` `*.env` | hidden, denied | `path.environment` | environment files hold secrets |\n\
          | {} | hidden and denied, unless they hold only certificates or public keys | `path.certificate` | they may hold a private key |\n\
+         | {} | hidden and denied, unless no login is in it | `path.logins` | it may hold the token of a registry |\n\
+         | {} | hidden, asked about | `path.state` | the state of an infrastructure holds its secrets in plain text |\n\
          | `*secret*` `*password*` without an extension, with the word in the extension, or with one of {}; not below {} | hidden, asked about | `path.named-secret` | the name says that it holds secrets |\n\
          | everything else | visible | | |\n",
             dotted(EXCEPTIONS),
@@ -105,6 +108,8 @@ fn hidden() -> String {
             names.join(" "),
             dotted(KEY_EXTENSIONS),
             dotted(MAYBE_EXTENSIONS),
+            code(SETTINGS_NAMES),
+            dotted(STATE_EXTENSIONS),
             data.join(" "),
             code(GENERATED_DIRS),
         )
@@ -142,7 +147,7 @@ fn steering() -> String {
 }
 
 /// One row per reason: a reader looks for a path, and then for why.
-fn rows(table: &mut String, place: &str, prefix: &str, list: &[Protected]) {
+fn rows(table: &mut String, place: &str, prefix: &str, list: &[ProtectedName]) {
     let mut reasons: Vec<&str> = Vec::new();
     for protected in list {
         if !reasons.contains(&protected.reason) {

@@ -4,19 +4,21 @@
 //! pass (C-14), and a caller may add only names that no known program obeys in that way (S002-7).
 //! The same rules hold in every backend, `none` included.
 
-mod names;
+mod families;
 mod rules;
 mod steering;
 
 use std::path::Path;
 
-use ringfence_types::{Bytes, CommandMode, Refusal, RefusalCode, SessionId, WorkspaceId};
+use ringfence_types::{
+    ByteString, CommandMode, Refusal, RefusalCode, RuleFamily, RuleId, RuleName, SessionId, WorkspaceId,
+};
 
 use crate::policy::Policy;
-use crate::refuse::{Refuse as _, refuse};
-pub use names::{FAMILIES, Family, Name, Opening};
+use crate::refusal_ext::{RefusalExt as _, refuse};
+pub use families::{EnvFamily, EnvNamePattern, FAMILIES, FamilyOverride};
 pub use rules::{EnvEffect, EnvPattern, EnvPatternError, EnvRule, EnvRuleError, EnvRules};
-pub(crate) use steering::steers;
+pub(crate) use steering::{is_harmless, steers};
 
 /// Passed on from the host where it is set (S000-28). `LC_*` as well.
 pub const INHERITED: &[&str] =
@@ -51,19 +53,19 @@ const RESERVED_PREFIX: &str = "RINGFENCE_";
 
 /// Whether somebody can answer a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attendance {
+pub enum ApproverPresence {
     Terminal,
     Unattended,
 }
 
-type Variables = Vec<(Bytes, Bytes)>;
+type EnvVars = Vec<(ByteString, ByteString)>;
 
 /// What every command starts from. `host` is the environment of whoever started Ringfence.
-pub fn base(host: &[(Bytes, Bytes)], attendance: Attendance, rules: &EnvRules) -> Variables {
-    let mut variables: Variables =
+pub fn base(host: &[(ByteString, ByteString)], attendance: ApproverPresence, rules: &EnvRules) -> EnvVars {
+    let mut variables: EnvVars =
         host.iter().filter(|(name, value)| is_passed_on(name, value, rules)).cloned().collect();
     set(&mut variables, FIXED);
-    if attendance == Attendance::Unattended {
+    if attendance == ApproverPresence::Unattended {
         set(&mut variables, UNATTENDED);
     }
     if !variables.iter().any(|(name, _)| name.as_slice() == b"LANG") {
@@ -73,16 +75,16 @@ pub fn base(host: &[(Bytes, Bytes)], attendance: Attendance, rules: &EnvRules) -
 }
 
 /// The reserved variables that tell a command where it runs (S000-29).
-pub fn injected(session: &SessionId, workspace: &WorkspaceId, dir: &Path) -> Variables {
+pub fn injected(session: &SessionId, workspace: &WorkspaceId, dir: &Path) -> EnvVars {
     vec![
-        (Bytes::from("RINGFENCE_SESSION_ID"), Bytes::from(session.as_str())),
-        (Bytes::from("RINGFENCE_WORKSPACE_ID"), Bytes::from(workspace.as_str())),
-        (Bytes::from("RINGFENCE_WORKSPACE_DIR"), Bytes::from(dir)),
+        (ByteString::from("RINGFENCE_SESSION_ID"), ByteString::from(session.as_str())),
+        (ByteString::from("RINGFENCE_WORKSPACE_ID"), ByteString::from(workspace.as_str())),
+        (ByteString::from("RINGFENCE_WORKSPACE_DIR"), ByteString::from(dir)),
     ]
 }
 
 /// `variables` with `additions` over it; the last of several with one name wins.
-pub fn merge(mut variables: Variables, additions: &[(Bytes, Bytes)]) -> Variables {
+pub fn merge(mut variables: EnvVars, additions: &[(ByteString, ByteString)]) -> EnvVars {
     for (name, value) in additions {
         variables.retain(|(known, _)| known != name);
         variables.push((name.clone(), value.clone()));
@@ -91,21 +93,22 @@ pub fn merge(mut variables: Variables, additions: &[(Bytes, Bytes)]) -> Variable
 }
 
 /// Judges what a caller asks for on top of [`base`].
-pub fn check_additions(additions: &[(Bytes, Bytes)], rules: &EnvRules) -> Result<(), Refusal> {
+pub fn check_additions(additions: &[(ByteString, ByteString)], rules: &EnvRules) -> Result<(), Refusal> {
     additions.iter().try_for_each(|(name, value)| check_addition(name, value, rules))
 }
 
 /// Whether a call may set a variable without a question. An agent that hands over its whole environment with each call
 /// gets the variables for which this holds, and no question about the rest.
-pub fn is_unquestioned(name: &Bytes, value: &Bytes, policy: &Policy) -> bool {
+pub fn is_unquestioned(name: &ByteString, value: &ByteString, policy: &Policy) -> bool {
     policy.all().all(|policy| {
         let rules = &policy.rules.env;
-        let asks = policy.commands == CommandMode::Listed && steers(name.as_slice());
+        let is_listed = policy.commands == CommandMode::Listed;
+        let asks = is_listed && !is_harmless(name.as_slice(), value.as_slice());
         check_addition(name, value, rules).is_ok() && (!asks || rules.opens(name.as_slice()))
     })
 }
 
-pub fn check_addition(name: &Bytes, value: &Bytes, rules: &EnvRules) -> Result<(), Refusal> {
+pub fn check_addition(name: &ByteString, value: &ByteString, rules: &EnvRules) -> Result<(), Refusal> {
     check_name(name)?;
     if let Some(rule) = rules.denying(name.as_slice()) {
         return Err(rule.refusal(name));
@@ -118,58 +121,62 @@ pub fn check_addition(name: &Bytes, value: &Bytes, rules: &EnvRules) -> Result<(
     check_value(name, value)
 }
 
-fn check_name(name: &Bytes) -> Result<(), Refusal> {
+fn check_name(name: &ByteString) -> Result<(), Refusal> {
     if !is_name(name.as_slice()) {
         let message = format!("`{}` is not a variable name", name.display());
-        return Err(
-            environment("env.name", message).hint("use letters, digits and `_`, not starting with a digit")
-        );
+        return Err(environment(RuleId::EnvName, message)
+            .hint("use letters, digits and `_`, not starting with a digit"));
     }
     if starts_with(name.as_slice(), RESERVED_PREFIX) {
-        return Err(environment("env.reserved", format!("`{}` is reserved for Ringfence", name.display())));
+        return Err(environment(
+            RuleId::EnvReserved,
+            format!("`{}` is reserved for Ringfence", name.display()),
+        ));
     }
     Ok(())
 }
 
 /// Judges the name of a variable through which the operator releases a secret. Naming the secret opens a name as an
 /// `allow` of the operator would; what nothing opens stays closed.
-pub fn check_released(name: &Bytes, rules: &EnvRules) -> Result<(), Refusal> {
+pub fn check_released(name: &ByteString, rules: &EnvRules) -> Result<(), Refusal> {
     if let Some(rule) = rules.denying(name.as_slice()) {
         return Err(rule.refusal(name));
     }
     match family_of(name) {
-        Some(family) if matches!(family.opening, Opening::Never) => Err(steering(name, family)),
+        Some(family) if matches!(family.opening, FamilyOverride::Never) => Err(steering(name, family)),
         _ => check_name(name),
     }
 }
 
-fn steering(name: &Bytes, family: &Family) -> Refusal {
+fn steering(name: &ByteString, family: &EnvFamily) -> Refusal {
     let message = format!("variable `{}` may not be set: {}", name.display(), family.reason);
-    let refusal = environment(&format!("env.{}", family.name), message);
+    let refusal = environment(RuleFamily::Env.member(family.name), message);
     match family.opening {
-        Opening::Never => refusal.hint("leave it out; nothing allows it"),
-        Opening::ByName => refusal.hint("leave it out, or let the operator's policy allow exactly this name"),
+        FamilyOverride::Never => refusal.hint("leave it out; nothing allows it"),
+        FamilyOverride::ByName => {
+            refusal.hint("leave it out, or let the operator's policy allow exactly this name")
+        }
     }
 }
 
 /// The family of steering variables that a name belongs to.
-pub fn family_of(name: &Bytes) -> Option<&'static Family> {
+pub fn family_of(name: &ByteString) -> Option<&'static EnvFamily> {
     FAMILIES.iter().find(|family| family.names.iter().any(|rule| rule.matches(name.as_slice())))
 }
 
 /// Whether a known program takes orders from a variable of this name.
-pub fn is_steering(name: &Bytes) -> bool {
+pub fn is_steering(name: &ByteString) -> bool {
     family_of(name).is_some() || steers(name.as_slice())
 }
 
-fn check_value(name: &Bytes, value: &Bytes) -> Result<(), Refusal> {
+fn check_value(name: &ByteString, value: &ByteString) -> Result<(), Refusal> {
     if value.as_slice().contains(&0) {
         let message = format!("the value of `{}` contains a NUL byte", name.display());
-        return Err(environment("env.value", message));
+        return Err(environment(RuleId::EnvValue, message));
     }
     if value.as_slice().len() > MAX_VALUE {
         let message = format!("the value of `{}` is longer than {MAX_VALUE} bytes", name.display());
-        return Err(environment("env.value", message).hint("put it in a file of the workspace"));
+        return Err(environment(RuleId::EnvValue, message).hint("put it in a file of the workspace"));
     }
     Ok(())
 }
@@ -179,12 +186,12 @@ fn is_name(name: &[u8]) -> bool {
     name.first().is_some_and(|first| !first.is_ascii_digit()) && name.iter().all(word)
 }
 
-fn is_inherited(name: &Bytes) -> bool {
+fn is_inherited(name: &ByteString) -> bool {
     let name = name.as_slice();
     name.starts_with(b"LC_") && is_name(name) || INHERITED.iter().any(|known| known.as_bytes() == name)
 }
 
-fn is_passed_on(name: &Bytes, value: &Bytes, rules: &EnvRules) -> bool {
+fn is_passed_on(name: &ByteString, value: &ByteString, rules: &EnvRules) -> bool {
     if rules.denying(name.as_slice()).is_some() {
         return false;
     }
@@ -192,14 +199,14 @@ fn is_passed_on(name: &Bytes, value: &Bytes, rules: &EnvRules) -> bool {
 }
 
 /// A value of the host that a terminal or a log could not show is not passed on.
-fn is_sane(value: &Bytes) -> bool {
+fn is_sane(value: &ByteString) -> bool {
     value.as_slice().len() <= 256 && !value.as_slice().iter().any(u8::is_ascii_control)
 }
 
-fn set(variables: &mut Variables, fixed: &[(&str, &str)]) {
+fn set(variables: &mut EnvVars, fixed: &[(&str, &str)]) {
     for (name, value) in fixed {
         variables.retain(|(known, _)| known.as_slice() != name.as_bytes());
-        variables.push((Bytes::from(*name), Bytes::from(*value)));
+        variables.push((ByteString::from(*name), ByteString::from(*value)));
     }
 }
 
@@ -207,7 +214,7 @@ fn starts_with(name: &[u8], prefix: &str) -> bool {
     name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
 }
 
-fn environment(rule: &str, message: String) -> Refusal {
+fn environment(rule: impl Into<RuleName>, message: String) -> Refusal {
     refuse(RefusalCode::Environment, rule, message)
 }
 

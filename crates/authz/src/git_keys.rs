@@ -18,7 +18,7 @@
 //! WHY NOT `diff.autoRefreshIndex=false`, which keeps `git diff` from running that hook: it would show files as changed that
 //! were only touched.
 
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 
 /// Set for every command in `listed` mode that no person approved.
 pub const VARIABLES: &[(&str, &str)] = &[
@@ -58,8 +58,8 @@ pub const SETTINGS: &[(&str, &str)] = &[
 ];
 
 /// [`VARIABLES`] and [`SETTINGS`] as variables.
-pub fn environment() -> Vec<(Bytes, Bytes)> {
-    let set = |name: String, value: &str| (Bytes::from(name.as_str()), Bytes::from(value));
+pub fn environment() -> Vec<(ByteString, ByteString)> {
+    let set = |name: String, value: &str| (ByteString::from(name.as_str()), ByteString::from(value));
     let mut variables: Vec<_> =
         VARIABLES.iter().map(|(name, value)| set((*name).to_owned(), value)).collect();
     for (index, (key, value)) in SETTINGS.iter().enumerate() {
@@ -78,7 +78,25 @@ pub fn runs_a_program(key: &str, value: &str) -> bool {
     let found = FOUND.iter().any(|(known, names)| {
         section.eq_ignore_ascii_case(known) && names.iter().any(|known| name.eq_ignore_ascii_case(known))
     });
-    found && !is_harmless(section, value.trim())
+    found && !is_harmless(section, value.trim()) || runs_gpg(section, name, value)
+}
+
+/// Formats and orders of the repository that ask for signatures. gpg and ssh-keygen are the system's, but they obey files of
+/// the home: `photo-viewer` in `gpg.conf`.
+fn runs_gpg(section: &str, name: &str, value: &str) -> bool {
+    let is = |known: &str, text: &str| text.eq_ignore_ascii_case(known);
+    let format = is("format", section) && is("pretty", name) || is("pretty", section);
+    let order = is("sort", name) && (is("branch", section) || is("tag", section));
+    format && asks_for_signatures(value.as_bytes())
+        || order && value.to_ascii_lowercase().contains("signature")
+}
+
+/// Whether a format has `%G?` or one of its siblings, with or without what may stand between (`%+G?`, `%<(9)%G?`).
+pub fn asks_for_signatures(format: &[u8]) -> bool {
+    let after = |at: usize| format.get(at + 1..).unwrap_or_default();
+    let modifier = |byte: &&u8| matches!(byte, b'+' | b'-' | b' ');
+    let marks = format.iter().enumerate().filter(|(_, byte)| **byte == b'%').map(|(at, _)| after(at));
+    marks.into_iter().any(|rest| rest.iter().find(|byte| !modifier(byte)) == Some(&b'G'))
 }
 
 /// Hooks that a listed git command runs: `git diff` refreshes the index. They are in `core.hooksPath` where it is set (relative
@@ -181,6 +199,27 @@ mod tests {
             (".", "x"),
         ] {
             assert!(!runs_a_program(key, value), "{key}");
+        }
+    }
+
+    #[test]
+    fn formats_and_orders_that_ask_for_signatures_run_gpg() {
+        for (key, value) in [
+            ("format.pretty", "%h %G?"),
+            ("format.pretty", "format:%<(9)%+GS"),
+            ("pretty.mine", "tformat:%GK"),
+            ("branch.sort", "-signature:grade"),
+            ("tag.sort", "signature"),
+        ] {
+            assert!(runs_a_program(key, value), "{key} {value}");
+        }
+        for (key, value) in [
+            ("format.pretty", "%h GPG 100%"),
+            ("pretty.mine", "%s"),
+            ("branch.sort", "-committerdate"),
+            ("branch.signature.sort", "x"),
+        ] {
+            assert!(!runs_a_program(key, value), "{key} {value}");
         }
     }
 

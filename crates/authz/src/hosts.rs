@@ -10,24 +10,28 @@ mod url;
 use std::collections::HashMap;
 use std::fmt;
 
-use ringfence_types::{ApprovalMode, Decision, Host, HostRule, NetMode, Risk, Special};
+use ringfence_types::{
+    ApprovalMode, Decision, Host, HostPattern, NetMode, PolicyLayer, Risk, RuleFamily, RuleId, SpecialAddress,
+};
 
-use crate::judgement::{Aspect, Part, RuleSource};
+use crate::judgement::{JudgementPart, PartKind, RuleSource};
 use crate::policy::{Policy, net_ceiling};
-pub use flow::{Handling, handling, is_unknown, judge_fetch, judge_flow, judge_request, may_resolve, sought};
-pub use request::{Method, MethodError, Methods, PathPrefix, PathPrefixError, Scheme};
-use request::{Request, Side};
+pub use flow::{
+    FlowHandling, handling, is_open, is_unknown, judge_fetch, judge_flow, judge_request, may_resolve, sought,
+};
+pub use request::{HttpMethod, HttpMethodError, HttpMethods, PathPrefix, PathPrefixError, UrlScheme};
+use request::{MatchStrictness, UrlRequest};
 
 /// One rule of a policy file or of `--allow-host`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostEntry {
+pub struct HostRule {
     pub decision: Decision,
     /// Host, or every host below one, and the port if it is limited to one.
-    pub host: HostRule,
+    pub host: HostPattern,
     /// `None`: both.
-    pub scheme: Option<Scheme>,
+    pub scheme: Option<UrlScheme>,
     /// `None`: every ordinary method. Others have to be named.
-    pub methods: Option<Methods>,
+    pub methods: Option<HttpMethods>,
     /// `None`: every path.
     pub path_prefix: Option<PathPrefix>,
     /// The proxy looks into connections to it.
@@ -42,16 +46,16 @@ pub struct HostEntry {
 /// A rule about a host that can never have the effect it asks for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum HostEntryError {
+pub enum HostRuleError {
     #[error("`{0}` is the metadata service of a cloud; nothing allows it")]
-    Metadata(HostRule),
+    Metadata(HostPattern),
 }
 
-impl HostEntry {
+impl HostRule {
     /// For whoever loads rules: an entry without effect is a mistake.
-    pub fn check(&self) -> Result<(), HostEntryError> {
-        if self.decision != Decision::Deny && self.host.host().special() == Some(Special::Metadata) {
-            return Err(HostEntryError::Metadata(self.host.clone()));
+    pub fn check(&self) -> Result<(), HostRuleError> {
+        if self.decision != Decision::Deny && self.host.host().special() == Some(SpecialAddress::Metadata) {
+            return Err(HostRuleError::Metadata(self.host.clone()));
         }
         Ok(())
     }
@@ -63,13 +67,13 @@ impl HostEntry {
 }
 
 /// What is held against rules: a request, or a connection of which only host and port are known.
-trait Sought: fmt::Display {
+trait HostQuery: fmt::Display {
     fn host(&self) -> &Host;
     /// What keeps `entry` from speaking about this; its host does already.
-    fn mismatch(&self, entry: &HostEntry, side: Side) -> Option<Mismatch>;
+    fn mismatch(&self, entry: &HostRule, side: MatchStrictness) -> Option<HostMismatch>;
     fn risk(&self) -> Risk;
     /// What this is in the way of a rule that lacks only `mismatch`.
-    fn lacks(&self, mismatch: Mismatch) -> String;
+    fn lacks(&self, mismatch: HostMismatch) -> String;
     /// Host and port as `--allow-host` takes them; the port only where it is not the usual one.
     fn authority(&self) -> String;
 }
@@ -79,11 +83,11 @@ trait Sought: fmt::Display {
 /// Rules are never ordered: deny before ask before allow. An allow below the operator's layer has no effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostRules {
-    entries: HashMap<Host, Vec<HostEntry>>,
+    entries: HashMap<Host, Vec<HostRule>>,
 }
 
 impl HostRules {
-    pub fn new(entries: Vec<HostEntry>) -> Self {
+    pub fn new(entries: Vec<HostRule>) -> Self {
         let mut rules = Self::default();
         for entry in entries {
             rules.entries.entry(entry.host.host().clone()).or_default().push(entry);
@@ -95,15 +99,25 @@ impl HostRules {
         self.entries.is_empty()
     }
 
+    /// Hosts that the command line opens, sorted.
+    pub(crate) fn of_flags(&self) -> Vec<String> {
+        let opens =
+            |entry: &&HostRule| entry.source.layer == PolicyLayer::Flags && entry.decision != Decision::Deny;
+        let mut hosts: Vec<String> =
+            self.entries.values().flatten().filter(opens).map(|entry| entry.host.to_string()).collect();
+        hosts.sort();
+        hosts
+    }
+
     /// Hosts with which an inspected connection may become another protocol.
-    pub fn upgrades(&self) -> Vec<HostRule> {
+    pub fn upgrades(&self) -> Vec<HostPattern> {
         let entries = self.entries.values().flatten();
         let open = entries.filter(|entry| entry.upgrade && entry.decision == Decision::Allow);
         open.filter(|entry| entry.source.has_authority()).map(|entry| entry.host.clone()).collect()
     }
 
     /// Rules that name the host or a name above it, the exact ones first. An address is below nothing (B-S18).
-    fn about(&self, host: &Host) -> impl Iterator<Item = &HostEntry> {
+    fn about(&self, host: &Host) -> impl Iterator<Item = &HostRule> {
         let name = if let Host::Name(name) = host { name.as_str() } else { "" };
         let above = name.match_indices('.').filter_map(|(at, _)| name.get(at + 1..));
         let hosts = std::iter::once(host.clone()).chain(above.map(|above| Host::Below(above.to_owned())));
@@ -111,38 +125,39 @@ impl HostRules {
     }
 
     /// A rule that closes, of any layer.
-    fn restricting(&self, request: &dyn Sought, decision: Decision) -> Option<&HostEntry> {
-        self.about(request.host())
-            .find(|entry| entry.decision == decision && request.mismatch(entry, Side::Restrict).is_none())
+    fn restricting(&self, request: &dyn HostQuery, decision: Decision) -> Option<&HostRule> {
+        self.about(request.host()).find(|entry| {
+            entry.decision == decision && request.mismatch(entry, MatchStrictness::Restrict).is_none()
+        })
     }
 
     /// A rule that opens, at least to a question.
-    fn opening(&self, request: &dyn Sought, decision: Decision) -> Option<&HostEntry> {
+    fn opening(&self, request: &dyn HostQuery, decision: Decision) -> Option<&HostRule> {
         self.about(request.host()).find(|entry| {
             entry.decision == decision
                 && may_open(entry, request.host())
-                && request.mismatch(entry, Side::Grant).is_none()
+                && request.mismatch(entry, MatchStrictness::Grant).is_none()
         })
     }
 
     /// What the nearest rule that could have allowed the request lacks.
-    fn nearest_miss(&self, request: &dyn Sought) -> Option<(&HostEntry, Mismatch)> {
+    fn nearest_miss(&self, request: &dyn HostQuery) -> Option<(&HostRule, HostMismatch)> {
         let granting = self.about(request.host()).filter(|entry| entry.decision == Decision::Allow);
         let missed = granting.filter(|entry| may_open(entry, request.host()));
         missed
-            .filter_map(|entry| Some((entry, request.mismatch(entry, Side::Grant)?)))
+            .filter_map(|entry| Some((entry, request.mismatch(entry, MatchStrictness::Grant)?)))
             .max_by_key(|miss| miss.1)
     }
 }
 
 /// Only the operator opens hosts, and a special one only by its own name.
-fn may_open(entry: &HostEntry, host: &Host) -> bool {
+fn may_open(entry: &HostRule, host: &Host) -> bool {
     entry.source.has_authority() && (host.special().is_none() || entry.host.host() == host)
 }
 
 /// The first thing that keeps a rule from speaking about a request, farthest from a match first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Mismatch {
+enum HostMismatch {
     Port,
     Scheme,
     Path,
@@ -153,19 +168,19 @@ enum Mismatch {
 ///
 /// Network mode `full` is the network of the host without a filter: a command reaches everything there, so only rules
 /// that deny or ask and the metadata services of clouds are held against what Ringfence itself is asked to fetch.
-pub fn judge_url(policy: &Policy, url: &[u8], method: Option<&str>) -> Part {
-    let part = match Request::read(url, method) {
+pub fn judge_url(policy: &Policy, url: &[u8], method: Option<&str>) -> JudgementPart {
+    let part = match UrlRequest::read(url, method) {
         Ok(request) => judge_sought(policy, &request),
-        Err(error) => Part::new(Aspect::Host, url::shown(url), error.rule())
+        Err(error) => JudgementPart::new(PartKind::Host, url::shown(url), error.rule())
             .because(error.to_string())
             .deny(Risk::High, error.fix()),
     };
     if policy.approval == ApprovalMode::Never { part.without_question() } else { part }
 }
 
-fn judge_sought(policy: &Policy, request: &dyn Sought) -> Part {
+fn judge_sought(policy: &Policy, request: &dyn HostQuery) -> JudgementPart {
     let rules = &policy.rules.hosts;
-    if request.host().special() == Some(Special::Metadata) {
+    if request.host().special() == Some(SpecialAddress::Metadata) {
         return metadata(request);
     }
     if let Some(entry) = rules.restricting(request, Decision::Deny) {
@@ -177,7 +192,7 @@ fn judge_sought(policy: &Policy, request: &dyn Sought) -> Part {
     }
 }
 
-fn open(rules: &HostRules, net: NetMode, request: &dyn Sought) -> Part {
+fn open(rules: &HostRules, net: NetMode, request: &dyn HostQuery) -> JudgementPart {
     let unfiltered = net == NetMode::Full;
     let allowing = rules.opening(request, Decision::Allow);
     // Below the operator a question may stand in for a yes, never for a no.
@@ -191,31 +206,33 @@ fn open(rules: &HostRules, net: NetMode, request: &dyn Sought) -> Part {
     match allowing {
         Some(entry) => weighed(by_rule(entry, request, "a rule allows this host"), request),
         None if unfiltered => weighed(
-            Part::new(Aspect::Host, request.to_string(), "net.full").because("the network is not filtered"),
+            JudgementPart::new(PartKind::Host, request.to_string(), RuleId::NetFull)
+                .because("the network is not filtered"),
             request,
         ),
         None => missed(rules, request),
     }
 }
 
-fn by_rule(entry: &HostEntry, request: &dyn Sought, reason: &'static str) -> Part {
-    Part::new(Aspect::Host, request.to_string(), format!("hosts.{}", entry.host))
+fn by_rule(entry: &HostRule, request: &dyn HostQuery, reason: &'static str) -> JudgementPart {
+    JudgementPart::new(PartKind::Host, request.to_string(), RuleFamily::Hosts.member(&entry.host))
         .because(reason)
         .by(&entry.source)
 }
 
-fn weighed(part: Part, request: &dyn Sought) -> Part {
-    Part { risk: request.risk(), ..part }
+fn weighed(part: JudgementPart, request: &dyn HostQuery) -> JudgementPart {
+    JudgementPart { risk: request.risk(), ..part }
 }
 
-fn metadata(request: &dyn Sought) -> Part {
-    Part::new(Aspect::Host, request.to_string(), "host.metadata")
-        .because(format!("`{}` is {}, which hands out credentials", request.host(), Special::Metadata))
+fn metadata(request: &dyn HostQuery) -> JudgementPart {
+    JudgementPart::new(PartKind::Host, request.to_string(), RuleId::HostMetadata)
+        .because(format!("`{}` is {}, which hands out credentials", request.host(), SpecialAddress::Metadata))
         .deny(Risk::Critical, "nothing: this cannot be allowed")
 }
 
-fn switched_off(policy: &Policy, request: &dyn Sought) -> Part {
-    let part = Part::new(Aspect::Host, request.to_string(), "net.none").because("the network is off");
+fn switched_off(policy: &Policy, request: &dyn HostQuery) -> JudgementPart {
+    let part = JudgementPart::new(PartKind::Host, request.to_string(), RuleId::NetNone)
+        .because("the network is off");
     if net_ceiling(policy.profile) == NetMode::None {
         return part.deny(Risk::High, format!("use another profile than `{}`", policy.profile));
     }
@@ -223,28 +240,28 @@ fn switched_off(policy: &Policy, request: &dyn Sought) -> Part {
 }
 
 /// No rule allows it: why, and what would.
-fn missed(rules: &HostRules, request: &dyn Sought) -> Part {
-    let part = |rule| Part::new(Aspect::Host, request.to_string(), rule);
+fn missed(rules: &HostRules, request: &dyn HostQuery) -> JudgementPart {
+    let part = |rule| JudgementPart::new(PartKind::Host, request.to_string(), rule);
     let allow = format!("start with `--allow-host {}`", request.authority());
     if let Some((entry, mismatch)) = rules.nearest_miss(request) {
         let rule = match mismatch {
-            Mismatch::Port => "host.port",
-            Mismatch::Scheme => "host.scheme",
-            Mismatch::Path => "host.path",
-            Mismatch::Method => "host.method",
+            HostMismatch::Port => RuleId::HostPort,
+            HostMismatch::Scheme => RuleId::HostScheme,
+            HostMismatch::Path => RuleId::HostPath,
+            HostMismatch::Method => RuleId::HostMethod,
         };
         let part = part(rule).because(request.lacks(mismatch));
         let RuleSource { layer, origin, .. } = entry.source.clone();
-        return Part { layer, origin, ..part.deny(Risk::Medium, entry.source.fix()) };
+        return JudgementPart { layer, origin, ..part.deny(Risk::Medium, entry.source.fix()) };
     }
     match request.host().special() {
-        Some(special) => part("host.special")
+        Some(special) => part(RuleId::HostSpecial)
             .because(format!(
                 "`{}` is {special}; only a rule for exactly this host allows it",
                 request.host()
             ))
             .deny(Risk::High, allow),
-        None => part("host.unlisted").because("no rule allows this host").deny(Risk::Medium, allow),
+        None => part(RuleId::HostUnlisted).because("no rule allows this host").deny(Risk::Medium, allow),
     }
 }
 

@@ -10,27 +10,28 @@ mod below;
 mod built_in;
 mod index;
 mod pattern;
-mod steering;
+mod steering_files;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_types::{Bytes, Decision, Extent, Layer, PathVerdict, Profile};
+use ringfence_types::{ByteString, Decision, PathDecision, PolicyLayer, Profile, ProtectionExtent};
 
 use crate::judgement::RuleSource;
-use crate::protected;
-use index::Index;
-use pattern::{Pattern, PatternError};
+use crate::protected_names;
+use index::PathRuleIndex;
+use pattern::{PathPattern, PathPatternError};
 
 pub(crate) use below::below;
 pub use built_in::BuiltInRule;
 #[cfg(test)]
 pub(crate) use built_in::{
-    DATA_EXTENSIONS, EXCEPTIONS, GENERATED_DIRS, KEY_EXTENSIONS, MAYBE_EXTENSIONS, NAMES, Named,
+    DATA_EXTENSIONS, EXCEPTIONS, GENERATED_DIRS, KEY_EXTENSIONS, MAYBE_EXTENSIONS, NAMES, NamePattern,
+    SETTINGS_NAMES, STATE_EXTENSIONS,
 };
 #[cfg(test)]
-pub(crate) use steering::GROUPS as STEERING;
+pub(crate) use steering_files::GROUPS as STEERING;
 
 /// One rule of a policy file about files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub struct PathRule {
     pub patterns: Vec<String>,
     /// What the rule does not speak about, in the same form.
     pub except: Vec<String>,
-    pub operation: Operation,
+    pub operation: PathOperation,
     /// 0 for rules that are heard with the others of their layer. Rules of another group come from a directory around the
     /// workspace: they are heard among themselves, and only narrow.
     pub group: u32,
@@ -51,7 +52,7 @@ pub struct PathRule {
 
 /// What a rule about files speaks about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Operation {
+pub enum PathOperation {
     /// Reading and writing.
     #[default]
     All,
@@ -71,27 +72,27 @@ pub struct PathRuleError {
 /// The built-in rules and those of all policy files.
 #[derive(Clone, Debug, Default)]
 pub struct PathRules {
-    files: Option<Arc<Files>>,
+    files: Option<Arc<PathRuleLayers>>,
     /// What a session began with, where these were read while it ran: the stricter of both decides.
     began: Option<Arc<PathRules>>,
 }
 
 #[derive(Debug)]
-struct Files {
+struct PathRuleLayers {
     rules: Vec<PathRule>,
     /// The operator's first, then each layer below that has rules, then those of directories around the workspace.
-    layers: Vec<Index>,
+    layers: Vec<PathRuleIndex>,
 }
 
 /// Whether writing what runs or steers something later is a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Steering {
+pub enum SteeringPolicy {
     Asked,
     /// It is reviewed like any other work.
     Reviewed,
 }
 
-impl Steering {
+impl SteeringPolicy {
     /// Where anything may run inside the fence, a shell can write these files as well as any other.
     pub fn of(profile: Profile) -> Self {
         match profile {
@@ -103,7 +104,7 @@ impl Steering {
 
 /// Who decided about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ruling<'a> {
+pub(crate) enum PathRuling<'a> {
     /// No rule speaks about it.
     Open,
     BuiltIn(&'static BuiltInRule),
@@ -120,19 +121,21 @@ impl PathRules {
             check(rule).map_err(|why| PathRuleError { rule: number, message: why.to_string() })?;
         }
         let mut layers = Vec::new();
-        for layer in [Layer::Operator, Layer::Workspace, Layer::Session, Layer::Call] {
-            let in_layer = |rule: &PathRule| rule.source.layer.max(Layer::Operator) == layer;
+        for layer in [PolicyLayer::Operator, PolicyLayer::Workspace, PolicyLayer::Session, PolicyLayer::Call]
+        {
+            let in_layer = |rule: &PathRule| rule.source.layer.max(PolicyLayer::Operator) == layer;
             let own = |(_, rule): &(usize, &PathRule)| rule.group == 0 && in_layer(rule);
-            let index = Index::new(rules.iter().enumerate().filter(own))?;
-            if layer == Layer::Operator || !index.is_empty() {
+            let index = PathRuleIndex::new(rules.iter().enumerate().filter(own))?;
+            if layer == PolicyLayer::Operator || !index.is_empty() {
                 layers.push(index);
             }
         }
         let groups: BTreeSet<u32> = rules.iter().map(|rule| rule.group).filter(|group| *group > 0).collect();
         for group in groups {
-            layers.push(Index::new(rules.iter().enumerate().filter(|(_, rule)| rule.group == group))?);
+            layers
+                .push(PathRuleIndex::new(rules.iter().enumerate().filter(|(_, rule)| rule.group == group))?);
         }
-        Ok(Self { files: Some(Arc::new(Files { rules, layers })), began: None })
+        Ok(Self { files: Some(Arc::new(PathRuleLayers { rules, layers })), began: None })
     }
 
     /// These rules for a session that began with `began`.
@@ -152,38 +155,42 @@ impl PathRules {
     }
 
     /// Whether a *file* at this path, relative to a root, is visible. For built-in rules a directory may have any name.
-    pub fn judge(&self, relative: &Path) -> PathVerdict {
+    pub fn judge(&self, relative: &Path) -> PathDecision {
         match self.reading(relative) {
-            Ruling::Open => PathVerdict::Open,
-            Ruling::BuiltIn(rule) => rule.verdict,
-            Ruling::File(rule) if rule.decision == Decision::Allow => PathVerdict::Open,
-            Ruling::File(_) => PathVerdict::Hidden,
+            PathRuling::Open => PathDecision::Open,
+            PathRuling::BuiltIn(rule) => rule.verdict,
+            PathRuling::File(rule) if rule.decision == Decision::Allow => PathDecision::Open,
+            PathRuling::File(_) => PathDecision::Hidden,
         }
     }
 
     /// Whether nothing in this directory is visible, whatever it will be called.
     pub fn hides_all(&self, directory: &Path) -> bool {
-        let own = self.files.as_ref().is_some_and(|files| files.covers(directory, Operation::All));
+        let own = self.files.as_ref().is_some_and(|files| files.covers(directory, PathOperation::All));
         own || self.before(|began| began.hides_all(directory))
     }
 
     /// Whether a rule of a file holds what is at this path against changes.
     pub fn holds(&self, relative: &Path) -> bool {
-        let held = |files: &Files| files.strictest(relative, Operation::Write).is_some();
+        let held = |files: &PathRuleLayers| files.strictest(relative, PathOperation::Write).is_some();
         self.files.as_deref().is_some_and(held) || self.before(|began| began.holds(relative))
     }
 
     /// How much of what may come to be in this directory is held.
-    pub fn holds_in(&self, directory: &Path) -> Extent {
+    pub fn holds_in(&self, directory: &Path) -> ProtectionExtent {
         let own = match self.files.as_deref() {
-            Some(files) if files.covers(directory, Operation::Write) => Extent::Everything,
-            Some(files) if files.covers_mostly(directory) => Extent::EverythingBut,
-            _ => Extent::Nothing,
+            Some(files) if files.covers(directory, PathOperation::Write) => ProtectionExtent::Everything,
+            Some(files) if files.covers_mostly(directory) => ProtectionExtent::EverythingBut,
+            _ => ProtectionExtent::Nothing,
         };
         match (own, self.began.as_ref().map(|began| began.holds_in(directory))) {
-            (Extent::Everything, _) | (_, Some(Extent::Everything)) => Extent::Everything,
-            (Extent::EverythingBut, _) | (_, Some(Extent::EverythingBut)) => Extent::EverythingBut,
-            _ => Extent::Nothing,
+            (ProtectionExtent::Everything, _) | (_, Some(ProtectionExtent::Everything)) => {
+                ProtectionExtent::Everything
+            }
+            (ProtectionExtent::EverythingBut, _) | (_, Some(ProtectionExtent::EverythingBut)) => {
+                ProtectionExtent::EverythingBut
+            }
+            _ => ProtectionExtent::Nothing,
         }
     }
 
@@ -194,13 +201,13 @@ impl PathRules {
         let closing = self.rules().iter().filter(|rule| rule.decision != Decision::Allow);
         let named = closing.flat_map(|rule| rule.patterns.iter().map(|text| (rule.operation, text)));
         let paths = named.filter_map(|(operation, text)| match (pattern::parse(text).ok()?, operation) {
-            (Pattern::Name(name), Operation::Write) => Some(PathBuf::from(name)),
-            (Pattern::Path(path) | Pattern::Tree(path), _) => Some(PathBuf::from(path)),
-            (Pattern::Name(_) | Pattern::InName(_) | Pattern::Globs(_), _) => None,
+            (PathPattern::Name(name), PathOperation::Write) => Some(PathBuf::from(name)),
+            (PathPattern::Path(path) | PathPattern::Tree(path), _) => Some(PathBuf::from(path)),
+            (PathPattern::Name(_) | PathPattern::InName(_) | PathPattern::Globs(_), _) => None,
         });
         let mut held: Vec<PathBuf> = paths
             .filter(|path| !path.as_os_str().is_empty())
-            .filter(|path| self.holds(path) || self.holds_in(path) != Extent::Nothing)
+            .filter(|path| self.holds(path) || self.holds_in(path) != ProtectionExtent::Nothing)
             .collect();
         held.extend(self.began.iter().flat_map(|began| began.held_while_absent()));
         held.sort();
@@ -210,42 +217,44 @@ impl PathRules {
 
     /// Whether writing here is left to a person by a built-in rule.
     pub fn steers(&self, relative: &Path) -> bool {
-        self.writing(relative, Steering::Asked) != self.writing(relative, Steering::Reviewed)
+        self.writing(relative, SteeringPolicy::Asked) != self.writing(relative, SteeringPolicy::Reviewed)
     }
 
     /// Whether one of the rules speaks about a path, whatever the others say: for the examples that a rule carries.
     pub(crate) fn speaks_alone(&self, rule: usize, relative: &Path) -> bool {
-        let alone = |layer: &Index| layer.first(relative, |other| other == rule).is_some();
+        let alone = |layer: &PathRuleIndex| layer.first(relative, |other| other == rule).is_some();
         self.files.as_ref().is_some_and(|files| files.layers.iter().any(alone))
     }
 
-    pub(crate) fn reading(&self, relative: &Path) -> Ruling<'_> {
-        self.ruling(relative, Operation::All, || built_in::explain(relative))
+    pub(crate) fn reading(&self, relative: &Path) -> PathRuling<'_> {
+        self.ruling(relative, PathOperation::All, || built_in::explain(relative))
     }
 
     /// What cannot be read cannot be written either: a hidden file is not there.
-    pub(crate) fn writing(&self, relative: &Path, steering: Steering) -> Ruling<'_> {
-        let counts = |rule: &&BuiltInRule| steering == Steering::Asked || rule.decision == Decision::Deny;
-        let steers = || steering::explain(relative).filter(counts);
-        self.reading(relative).stricter(self.ruling(relative, Operation::Write, steers))
+    pub(crate) fn writing(&self, relative: &Path, steering: SteeringPolicy) -> PathRuling<'_> {
+        let counts =
+            |rule: &&BuiltInRule| steering == SteeringPolicy::Asked || rule.decision == Decision::Deny;
+        let steers = || steering_files::explain(relative).filter(counts);
+        self.reading(relative).stricter(self.ruling(relative, PathOperation::Write, steers))
     }
 
     /// What a listing of this directory would show.
-    pub(crate) fn listing(&self, directory: &Path) -> Ruling<'_> {
+    pub(crate) fn listing(&self, directory: &Path) -> PathRuling<'_> {
         if !self.hides_all(directory) {
-            return Ruling::Open;
+            return PathRuling::Open;
         }
-        let before = self.began.as_ref().map_or(Ruling::Open, |began| began.listing(directory));
-        let found = self.files.as_ref().and_then(|files| files.strictest(&new_in(directory), Operation::All));
-        found.map_or(Ruling::Open, Ruling::File).stricter(before)
+        let before = self.began.as_ref().map_or(PathRuling::Open, |began| began.listing(directory));
+        let found =
+            self.files.as_ref().and_then(|files| files.strictest(&new_in(directory), PathOperation::All));
+        found.map_or(PathRuling::Open, PathRuling::File).stricter(before)
     }
 
     fn ruling(
         &self,
         relative: &Path,
-        operation: Operation,
+        operation: PathOperation,
         built_in: impl Fn() -> Option<&'static BuiltInRule> + Copy,
-    ) -> Ruling<'_> {
+    ) -> PathRuling<'_> {
         let own = self.own_ruling(relative, operation, built_in);
         let before = self.began.as_ref().map(|began| began.ruling(relative, operation, built_in));
         before.map_or(own, |before| own.stricter(before))
@@ -254,14 +263,14 @@ impl PathRules {
     fn own_ruling(
         &self,
         relative: &Path,
-        operation: Operation,
+        operation: PathOperation,
         built_in: impl Fn() -> Option<&'static BuiltInRule>,
-    ) -> Ruling<'_> {
-        let built_in = || built_in().map_or(Ruling::Open, Ruling::BuiltIn);
+    ) -> PathRuling<'_> {
+        let built_in = || built_in().map_or(PathRuling::Open, PathRuling::BuiltIn);
         let Some(files) = &self.files else { return built_in() };
         let mut spoken = files.layers.iter().map(|layer| files.first(layer, relative, operation));
-        let operator = spoken.next().flatten().map_or_else(built_in, Ruling::File);
-        spoken.flatten().map(Ruling::File).fold(operator, Ruling::stricter)
+        let operator = spoken.next().flatten().map_or_else(built_in, PathRuling::File);
+        spoken.flatten().map(PathRuling::File).fold(operator, PathRuling::stricter)
     }
 
     fn before(&self, says: impl FnOnce(&Self) -> bool) -> bool {
@@ -277,21 +286,21 @@ impl PartialEq for PathRules {
 
 impl Eq for PathRules {}
 
-impl Files {
-    fn first(&self, layer: &Index, relative: &Path, operation: Operation) -> Option<&PathRule> {
+impl PathRuleLayers {
+    fn first(&self, layer: &PathRuleIndex, relative: &Path, operation: PathOperation) -> Option<&PathRule> {
         let found = layer.first(relative, |rule| self.speaks(rule, operation))?;
         self.rules.get(found)
     }
 
     /// The strictest rule that closes this path, if one does.
-    fn strictest(&self, relative: &Path, operation: Operation) -> Option<&PathRule> {
+    fn strictest(&self, relative: &Path, operation: PathOperation) -> Option<&PathRule> {
         let spoken = self.layers.iter().filter_map(|layer| self.first(layer, relative, operation));
         let closing = spoken.filter(|rule| rule.decision != Decision::Allow);
         closing.reduce(|one, other| if other.decision > one.decision { other } else { one })
     }
 
     /// Whether one layer closes all that could ever be in a directory.
-    fn covers(&self, directory: &Path, operation: Operation) -> bool {
+    fn covers(&self, directory: &Path, operation: PathOperation) -> bool {
         let opens = |rule: usize| self.speaks(rule, operation) && !self.closes(rule);
         self.layers.iter().any(|layer| {
             let rule = self.covering(layer, directory, operation);
@@ -301,11 +310,11 @@ impl Files {
 
     /// Whether what comes to be in a directory cannot be written, if it has no name that some rule singles out.
     fn covers_mostly(&self, directory: &Path) -> bool {
-        self.layers.iter().any(|layer| self.covering(layer, directory, Operation::Write).is_some())
-            && self.strictest(&new_in(directory), Operation::Write).is_some()
+        self.layers.iter().any(|layer| self.covering(layer, directory, PathOperation::Write).is_some())
+            && self.strictest(&new_in(directory), PathOperation::Write).is_some()
     }
 
-    fn covering(&self, layer: &Index, directory: &Path, operation: Operation) -> Option<usize> {
+    fn covering(&self, layer: &PathRuleIndex, directory: &Path, operation: PathOperation) -> Option<usize> {
         let closes = |rule: usize| self.speaks(rule, operation) && self.closes(rule);
         layer.first_for_directory(&new_in(directory), closes)
     }
@@ -314,13 +323,13 @@ impl Files {
         self.rules.get(rule).is_some_and(|rule| rule.decision != Decision::Allow)
     }
 
-    fn speaks(&self, rule: usize, operation: Operation) -> bool {
+    fn speaks(&self, rule: usize, operation: PathOperation) -> bool {
         let own = self.rules.get(rule).map(|rule| rule.operation);
-        operation == Operation::Write || own == Some(Operation::All)
+        operation == PathOperation::Write || own == Some(PathOperation::All)
     }
 }
 
-impl<'a> Ruling<'a> {
+impl<'a> PathRuling<'a> {
     pub(crate) fn decision(self) -> Decision {
         match self {
             Self::Open => Decision::Allow,
@@ -329,7 +338,7 @@ impl<'a> Ruling<'a> {
         }
     }
 
-    pub(crate) fn stricter(self, other: Ruling<'a>) -> Ruling<'a> {
+    pub(crate) fn stricter(self, other: PathRuling<'a>) -> PathRuling<'a> {
         let silent = self == Self::Open;
         if other.decision() > self.decision() || (silent && other.decision() == self.decision()) {
             other
@@ -340,18 +349,24 @@ impl<'a> Ruling<'a> {
 }
 
 /// What cannot be right whatever the other rules say.
-fn check(rule: &PathRule) -> Result<(), PatternError> {
+fn check(rule: &PathRule) -> Result<(), PathPatternError> {
     if rule.patterns.is_empty() {
-        return Err(PatternError::NoPattern);
+        return Err(PathPatternError::NoPattern);
     }
     for text in &rule.patterns {
         let named = match pattern::parse(text)? {
-            Pattern::Name(path) | Pattern::InName(path) | Pattern::Path(path) | Pattern::Tree(path) => path,
-            Pattern::Globs(_) => continue,
+            PathPattern::Name(path)
+            | PathPattern::InName(path)
+            | PathPattern::Path(path)
+            | PathPattern::Tree(path) => path,
+            PathPattern::Globs(_) => continue,
         };
-        let opens = rule.decision == Decision::Allow && rule.operation == Operation::Write;
-        if let Some(reason) = protected::is_protected(Path::new(&named)).filter(|_| opens) {
-            return Err(PatternError::Protected { shown: Bytes::from(text.as_str()).display(), reason });
+        let opens = rule.decision == Decision::Allow && rule.operation == PathOperation::Write;
+        if let Some(reason) = protected_names::is_protected(Path::new(&named)).filter(|_| opens) {
+            return Err(PathPatternError::Protected {
+                shown: ByteString::from(text.as_str()).display(),
+                reason,
+            });
         }
     }
     Ok(())

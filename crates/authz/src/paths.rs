@@ -2,19 +2,21 @@
 
 use std::path::{Component, Path};
 
-use ringfence_types::{Access, Bytes, Decision, FileCall, PathVerdict, Refusal, RefusalCode, Risk, Root};
+use ringfence_types::{
+    Access, ByteString, Decision, FileCall, PathDecision, Refusal, RefusalCode, Risk, Root, RuleId,
+};
 
-use crate::decide::{Permissions, View, WorkspaceRules, sensitive_refusal};
-use crate::facts::PathKind;
-use crate::judgement::{Aspect, Part};
-use crate::path_rules::{BuiltInRule, PathRule, Ruling, Steering};
-use crate::protected;
-use crate::refuse::{Refuse as _, refuse};
-use crate::scene::Scene;
+use crate::decide::{CallPermissions, FilesystemView, WorkspaceRuleMode, sensitive_refusal};
+use crate::eval_context::EvalContext;
+use crate::host_facts::PathKind;
+use crate::judgement::{JudgementPart, PartKind};
+use crate::path_rules::{BuiltInRule, PathRule, PathRuling, SteeringPolicy};
+use crate::protected_names;
+use crate::refusal_ext::{RefusalExt as _, refuse};
 
 /// What is to be done with a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Intent {
+pub enum PathIntent {
     Read,
     List,
     Write,
@@ -24,7 +26,7 @@ pub enum Intent {
     Remove,
 }
 
-impl Intent {
+impl PathIntent {
     /// Whether something is not afterwards what it was before.
     pub(crate) fn changes(self) -> bool {
         matches!(self, Self::Write | Self::Remove)
@@ -43,48 +45,51 @@ impl Intent {
 
 /// Judges an absolute path by its name. Where it leads when links are followed is judged by the caller, or by whoever
 /// opens it.
-pub(crate) fn judge_path(scene: &Scene<'_>, path: &Path, intent: Intent) -> Part {
-    Part { path: Some(Bytes::from(path)), ..judge_name(scene, path, intent) }
+pub(crate) fn judge_path(scene: &EvalContext<'_>, path: &Path, intent: PathIntent) -> JudgementPart {
+    JudgementPart { path: Some(ByteString::from(path)), ..judge_name(scene, path, intent) }
 }
 
-fn judge_name(scene: &Scene<'_>, path: &Path, intent: Intent) -> Part {
+fn judge_name(scene: &EvalContext<'_>, path: &Path, intent: PathIntent) -> JudgementPart {
     let (aspect, needed) = match intent {
-        Intent::Read | Intent::List | Intent::Look => (Aspect::Read, Access::Read),
-        Intent::Write | Intent::Remove => (Aspect::Write, Access::Write),
+        PathIntent::Read | PathIntent::List | PathIntent::Look => (PartKind::Read, Access::Read),
+        PathIntent::Write | PathIntent::Remove => (PartKind::Write, Access::Write),
     };
-    let subject = Bytes::from(path).display();
+    let subject = ByteString::from(path).display();
     let relative = match check_place(scene.permissions, path, needed) {
         Ok(relative) => relative,
-        Err(refusal) => return Part::refused(aspect, subject, &refusal),
+        Err(refusal) => return JudgementPart::refused(aspect, subject, &refusal),
     };
-    let open = Part::new(aspect, subject, "path.open").because("an ordinary path inside the roots");
+    let open =
+        JudgementPart::new(aspect, subject, RuleId::PathOpen).because("an ordinary path inside the roots");
     let Some(relative) = relative else { return open };
-    if scene.permissions.rules == WorkspaceRules::Waived {
+    if scene.permissions.rules == WorkspaceRuleMode::Waived {
         return open;
     }
     if intent.changes()
         && let Err(refusal) = check_protected(relative)
     {
-        return Part::refused(aspect, open.subject, &refusal);
+        return JudgementPart::refused(aspect, open.subject, &refusal);
     }
     match ruling(scene, path, relative, intent) {
-        Ruling::Open if intent == Intent::Read && is_closed_git_config(scene, relative) => {
-            Part { rule: "path.git-config".into(), ..open }
+        PathRuling::Open if intent == PathIntent::Read && is_closed_repository_config(scene, relative) => {
+            JudgementPart { rule: RuleId::PathGitConfig.into(), ..open }
                 .because("the configuration of a repository may hold tokens")
-                .deny(Risk::High, "ask git for what is needed: `git remote`, `git config --get NAME`")
+                .deny(Risk::High, "ask its program for what is needed: `git remote`, `git config --get NAME`")
         }
-        Ruling::Open => open,
-        Ruling::BuiltIn(rule) if rule.verdict == PathVerdict::HiddenUnlessPublic && shows(scene, path) => {
+        PathRuling::Open => open,
+        PathRuling::BuiltIn(rule)
+            if rule.verdict == PathDecision::HiddenUnlessPublic && shows(scene, path) =>
+        {
             open
         }
-        Ruling::BuiltIn(rule) => by_built_in(open, rule),
-        Ruling::File(rule) => by_file(open, rule),
+        PathRuling::BuiltIn(rule) => by_built_in(open, rule),
+        PathRuling::File(rule) => by_file(open, rule),
     }
 }
 
 /// The path relative to its root, or `None` where the whole machine is open and no root holds it.
 pub(crate) fn check_place<'a>(
-    permissions: &Permissions,
+    permissions: &CallPermissions,
     path: &'a Path,
     needed: Access,
 ) -> Result<Option<&'a Path>, Refusal> {
@@ -96,10 +101,10 @@ pub(crate) fn check_place<'a>(
     match holding.max_by_key(|root| root.path.as_slice().len()) {
         Some(root) if root.access >= needed => Ok(path.strip_prefix(root.path.as_path()).ok()),
         Some(root) => Err(no_access(path, root, needed)),
-        None if permissions.view == View::WholeMachine => Ok(None),
+        None if permissions.view == FilesystemView::WholeMachine => Ok(None),
         None => {
-            let message = format!("`{}` is outside the workspace", Bytes::from(path).display());
-            Err(refuse(RefusalCode::Path, "path.boundary", message)
+            let message = format!("`{}` is outside the workspace", ByteString::from(path).display());
+            Err(refuse(RefusalCode::Path, RuleId::PathBoundary, message)
                 .hint("stay inside the workspace, or declare another root at startup"))
         }
     }
@@ -108,22 +113,26 @@ pub(crate) fn check_place<'a>(
 fn no_access(path: &Path, root: &Root, needed: Access) -> Refusal {
     let message = format!(
         "`{}` is under root `{}`, which gives access `{}`, not `{needed}`",
-        Bytes::from(path).display(),
+        ByteString::from(path).display(),
         root.path.display(),
         root.access
     );
-    refuse(RefusalCode::Path, "path.access", message)
+    refuse(RefusalCode::Path, RuleId::PathAccess, message)
 }
 
 fn check_protected(relative: &Path) -> Result<(), Refusal> {
-    if let Some(reason) = protected::is_protected(relative) {
-        let message = format!("`{}` is protected: {reason}", Bytes::from(relative).display());
-        return Err(refuse(RefusalCode::Path, "path.protected", message).hint("edit it outside Ringfence"));
+    if let Some(reason) = protected_names::is_protected(relative) {
+        let message = format!("`{}` is protected: {reason}", ByteString::from(relative).display());
+        return Err(
+            refuse(RefusalCode::Path, RuleId::PathProtected, message).hint("edit it outside Ringfence")
+        );
     }
     if is_in_git_dir(relative) {
-        let message =
-            format!("`{}` is in a git directory, which git alone writes", Bytes::from(relative).display());
-        return Err(refuse(RefusalCode::Path, "path.git-dir", message).hint("use a git command"));
+        let message = format!(
+            "`{}` is in a git directory, which git alone writes",
+            ByteString::from(relative).display()
+        );
+        return Err(refuse(RefusalCode::Path, RuleId::PathGitDir, message).hint("use a git command"));
     }
     Ok(())
 }
@@ -134,15 +143,17 @@ fn is_in_git_dir(relative: &Path) -> bool {
     relative.components().any(|component| component.as_os_str().eq_ignore_ascii_case(".git"))
 }
 
-fn ruling<'s>(scene: &Scene<'s>, path: &Path, relative: &Path, intent: Intent) -> Ruling<'s> {
+fn ruling<'s>(scene: &EvalContext<'s>, path: &Path, relative: &Path, intent: PathIntent) -> PathRuling<'s> {
     let rules = &scene.policy.rules.paths;
     let by_name = match intent {
-        Intent::Read => rules.reading(relative),
+        PathIntent::Read => rules.reading(relative),
         // A directory may have any name: built-in rules are about files.
-        Intent::List => return rules.listing(relative),
-        Intent::Look if scene.facts.kind(path) == PathKind::Directory => return rules.listing(relative),
-        Intent::Look => rules.reading(relative),
-        Intent::Write | Intent::Remove => rules.writing(relative, Steering::of(scene.policy.profile)),
+        PathIntent::List => return rules.listing(relative),
+        PathIntent::Look if scene.facts.kind(path) == PathKind::Directory => return rules.listing(relative),
+        PathIntent::Look => rules.reading(relative),
+        PathIntent::Write | PathIntent::Remove => {
+            rules.writing(relative, SteeringPolicy::of(scene.policy.profile))
+        }
     };
     // A root that is itself called `.ssh` or `.kube` holds what such a directory holds.
     let root = path.ancestors().nth(relative.components().count()).and_then(Path::file_name);
@@ -153,27 +164,29 @@ fn ruling<'s>(scene: &Scene<'s>, path: &Path, relative: &Path, intent: Intent) -
 }
 
 /// On the deny list of document 000 (S000-17). git itself reads it, and the fence shows it without credentials; where
-/// commands are listed, nobody else needs to.
-fn is_closed_git_config(scene: &Scene<'_>, relative: &Path) -> bool {
+/// commands are listed, nobody else needs to. The same for the other systems, whose files the fence shows as they are.
+fn is_closed_repository_config(scene: &EvalContext<'_>, relative: &Path) -> bool {
+    const FILES: [(&str, &str); 5] =
+        [(".git", "config"), (".hg", "hgrc"), (".hg", "hgrc-not-shared"), (".sl", "config"), (".sl", "hgrc")];
     let is = |component: Option<Component<'_>>, name: &str| {
         component.is_some_and(|component| component.as_os_str().eq_ignore_ascii_case(name))
     };
     let mut from_the_end = relative.components().rev();
-    Steering::of(scene.policy.profile) == Steering::Asked
-        && is(from_the_end.next(), "config")
-        && is(from_the_end.next(), ".git")
+    let (name, directory) = (from_the_end.next(), from_the_end.next());
+    SteeringPolicy::of(scene.policy.profile) == SteeringPolicy::Asked
+        && FILES.iter().any(|(around, file)| is(name, file) && is(directory, around))
 }
 
 /// Whether a file that may hold a private key holds none. What does not exist holds none yet.
-fn shows(scene: &Scene<'_>, path: &Path) -> bool {
+fn shows(scene: &EvalContext<'_>, path: &Path) -> bool {
     scene.facts.kind(path) == PathKind::Missing || scene.facts.is_public(path)
 }
 
-fn by_built_in(open: Part, rule: &'static BuiltInRule) -> Part {
-    let part = Part { rule: rule.name.into(), ..open };
+fn by_built_in(open: JudgementPart, rule: &'static BuiltInRule) -> JudgementPart {
+    let part = JudgementPart { rule: rule.name.into(), ..open };
     let part = match rule.verdict {
-        PathVerdict::Open => part.because(rule.reason),
-        PathVerdict::Hidden | PathVerdict::HiddenUnlessPublic => {
+        PathDecision::Open => part.because(rule.reason),
+        PathDecision::Hidden | PathDecision::HiddenUnlessPublic => {
             part.because(format!("it is hidden: {}", rule.reason))
         }
     };
@@ -188,8 +201,8 @@ const APPROVE: &str = "a person may approve it, or an `allow` rule for it in the
 const OPEN: &str = "an `allow` rule for it in the operator's policy file opens it; names that end in `.example`, \
                     `.sample` or `.template` are open";
 
-fn by_file(open: Part, rule: &PathRule) -> Part {
-    let part = Part { rule: "path.rule".into(), ..open };
+fn by_file(open: JudgementPart, rule: &PathRule) -> JudgementPart {
+    let part = JudgementPart { rule: RuleId::PathRule.into(), ..open };
     match rule.decision {
         Decision::Allow => part.because("a rule about files allows it"),
         Decision::Ask => part

@@ -1,23 +1,24 @@
 //! What the operator allows, as one value: built from a profile, startup flags and policy files, never from a call.
 
 mod check;
+mod command_words;
 mod container;
+mod edit;
 mod file;
 mod format;
-mod held;
 mod layers;
 mod leaks;
 mod limits;
+mod narrowing;
 mod problem;
-mod read;
 mod rules;
 mod settings;
-mod text;
-mod words;
-mod write;
+mod source_text;
+pub mod test_cases;
+mod toml_reader;
 
 use ringfence_types::{
-    Access, ApprovalMode, Backend, Bytes, CommandMode, Control, Limits, NetMode, Profile, UnknownHosts,
+    Access, ApprovalMode, Backend, ByteString, CommandMode, Control, Limits, NetMode, Profile, UnlistedHosts,
 };
 
 use crate::command::CommandRules;
@@ -28,21 +29,21 @@ use crate::path_rules::PathRules;
 use crate::tools::ToolRules;
 
 pub use container::ContainerPolicy;
-pub use file::{Loader, PolicyFile, Role};
-pub use held::roots_held_to;
+pub use edit::{PolicyWriteError, with_approved};
+pub use file::{PolicyFile, PolicyFileRole, PolicyLoader};
 pub use layers::{
-    Effective, Flags, IN_WORKSPACE, Request, Setting, Trust, configured_workspaces, effective, overlapping,
-    trust,
+    EffectivePolicy, EffectiveSetting, FileAuthority, IN_WORKSPACE, StartupFlags, WideningRequest,
+    configured_workspaces, effective, overlapping, trust,
 };
-pub use leaks::{Leaks, Sinks};
+pub use leaks::{LeakPolicy, LeakSinks};
 pub use limits::LimitFlags;
-pub use problem::{PolicyError, Problem};
+pub use narrowing::roots_held_to;
+pub use problem::{PolicyError, PolicyProblem};
 pub use settings::{
-    ApprovalSettings, Channel, Content, DaemonSettings, Header, HeaderSource, Settings, Signal,
-    TelemetrySettings, Tls, Webhook, settings,
+    ApprovalSettings, DaemonSettings, ExportHeader, HeaderSource, NotifyChannel, OperatorSettings,
+    TelemetryDetail, TelemetrySettings, TelemetrySignal, TlsSettings, WebhookSettings, settings,
 };
-pub use text::{Excerpt, MAX_BYTES, sha256};
-pub use write::{WriteError, with_approved};
+pub use source_text::{Excerpt, MAX_BYTES, sha256};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -54,7 +55,7 @@ pub struct Policy {
     pub danger: DangerFlags,
     /// The most network a call may ask for.
     pub net: NetMode,
-    pub unknown_hosts: UnknownHosts,
+    pub unlisted_hosts: UnlistedHosts,
     /// The backend that was asked for; `None` is the strongest this machine has.
     pub backend: Option<Backend>,
     /// For the backend `container`.
@@ -63,19 +64,19 @@ pub struct Policy {
     /// Controls without which nothing runs.
     pub floor: Vec<Control>,
     /// What becomes of secrets on their way out.
-    pub leaks: Leaks,
+    pub leaks: LeakPolicy,
     /// The home directory of the person who started Ringfence: where the sensitive roots are.
-    pub home: Option<Bytes>,
+    pub home: Option<ByteString>,
     /// Who asks, where rules are about one agent.
     pub agent: Option<String>,
-    pub rules: Rules,
+    pub rules: PolicyRules,
     /// What the session began with, where this was read while it ran: nothing is beyond that.
     pub began: Option<Box<Self>>,
 }
 
 /// The rules of all policy files together. Each rule knows its layer; what a lower layer adds can only narrow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
+pub struct PolicyRules {
     pub commands: CommandRules,
     pub paths: PathRules,
     pub env: EnvRules,
@@ -93,15 +94,15 @@ impl Policy {
             access: access(profile),
             danger: DangerFlags::default(),
             net: NetMode::None,
-            unknown_hosts: unknown_hosts(profile),
+            unlisted_hosts: unlisted_hosts(profile),
             backend: None,
             container: ContainerPolicy::default(),
             limits: limits(profile),
             floor: Control::ALL.to_vec(),
-            leaks: Leaks::default(),
+            leaks: LeakPolicy::default(),
             home: None,
             agent: None,
-            rules: Rules::default(),
+            rules: PolicyRules::default(),
             began: None,
         }
     }
@@ -128,10 +129,10 @@ fn access(profile: Profile) -> Access {
     }
 }
 
-fn unknown_hosts(profile: Profile) -> UnknownHosts {
+fn unlisted_hosts(profile: Profile) -> UnlistedHosts {
     match profile {
-        Profile::Workspace | Profile::Danger => UnknownHosts::Ask,
-        Profile::Review | Profile::Guarded | Profile::Strict | Profile::AirGapped => UnknownHosts::Deny,
+        Profile::Workspace | Profile::Danger => UnlistedHosts::Ask,
+        Profile::Review | Profile::Guarded | Profile::Strict | Profile::AirGapped => UnlistedHosts::Deny,
     }
 }
 

@@ -9,10 +9,11 @@
 use std::collections::HashMap;
 
 use ringfence_types::{
-    Access, ApprovalMode, Bytes, Call, Decision, FileCall, NetMode, Profile, Risk, UnknownWord,
+    Access, ApprovalMode, ByteString, Call, Decision, FileCall, NetMode, Profile, Risk, RuleFamily, RuleId,
+    UnknownKeyword,
 };
 
-use crate::judgement::{Aspect, Part, RuleSource};
+use crate::judgement::{JudgementPart, PartKind, RuleSource};
 use crate::policy::{Policy, net_ceiling};
 
 /// The tools of Ringfence itself.
@@ -20,7 +21,7 @@ pub const BUILT_IN: &[&str] =
     &["exec", "read_file", "write_file", "edit_file", "list_dir", "search", "fetch", "jobs", "explain"];
 
 /// The rule about what no rule speaks of.
-pub const UNKNOWN: &str = "tools.unknown";
+pub const UNKNOWN: RuleId = RuleId::ToolsUnknown;
 
 /// Names that are longer belong to no tool.
 const MAX_NAME: usize = 256;
@@ -59,7 +60,7 @@ pub enum ToolPatternError {
 
 impl ToolPattern {
     pub fn parse(text: &str) -> Result<Self, ToolPatternError> {
-        let shown = || Bytes::from(text).display();
+        let shown = || ByteString::from(text).display();
         if text.is_empty() {
             return Err(ToolPatternError::Empty);
         }
@@ -90,13 +91,13 @@ impl std::fmt::Display for ToolPattern {
 /// The tool rules of all policy files. Rules are never ordered: deny before ask before allow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolRules {
-    everybody: Level,
-    agents: HashMap<String, Level>,
+    everybody: ToolRuleLevel,
+    agents: HashMap<String, ToolRuleLevel>,
 }
 
 /// The rules for everybody, or for one agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Level {
+struct ToolRuleLevel {
     exact: HashMap<String, Vec<ToolRule>>,
     prefixes: HashMap<String, Vec<ToolRule>>,
 }
@@ -118,12 +119,12 @@ impl ToolRules {
         self.everybody.is_empty() && self.agents.is_empty()
     }
 
-    fn of(&self, agent: Option<&str>) -> Option<&Level> {
+    fn of(&self, agent: Option<&str>) -> Option<&ToolRuleLevel> {
         self.agents.get(agent?)
     }
 }
 
-impl Level {
+impl ToolRuleLevel {
     fn add(&mut self, rule: ToolRule) {
         let (rules, text) = match &rule.pattern {
             ToolPattern::Exact(name) => (&mut self.exact, name),
@@ -170,13 +171,13 @@ impl Level {
 }
 
 /// Judges a tool by its name, for the agent that the policy is for.
-pub fn judge_tool(policy: &Policy, name: &str) -> Part {
+pub fn judge_tool(policy: &Policy, name: &str) -> JudgementPart {
     judge_tool_of(policy, policy.agent.as_deref(), name)
 }
 
 /// What a rule says about the tool that a call is made with; `None`: nothing that would stop it. What the profile says is
 /// judged with the call itself.
-pub(crate) fn judge_tool_of_call(policy: &Policy, call: &Call) -> Option<Part> {
+pub(crate) fn judge_tool_of_call(policy: &Policy, call: &Call) -> Option<JudgementPart> {
     if policy.rules.tools.is_empty() {
         return None;
     }
@@ -195,30 +196,30 @@ pub(crate) fn judge_tool_of_call(policy: &Policy, call: &Call) -> Option<Part> {
         Call::Flow(_) | Call::Fetch(_) | Call::Tool(_) => return None,
     };
     let part = judge_tool(policy, name);
-    (part.decision > Decision::Allow && part.rule.starts_with("tools.")).then_some(part)
+    (part.decision > Decision::Allow && RuleFamily::Tools.contains(&part.rule)).then_some(part)
 }
 
 /// Judges a tool that is none of ours. What has a name of ours is not thereby ours.
-pub fn judge_foreign_tool(policy: &Policy, name: &str) -> Part {
+pub fn judge_foreign_tool(policy: &Policy, name: &str) -> JudgementPart {
     if !BUILT_IN.contains(&name) {
         return judge_tool(policy, name);
     }
-    Part::new(Aspect::Tool, name, UNKNOWN)
+    JudgementPart::new(PartKind::Tool, name, UNKNOWN)
         .because("it has the name of a built-in tool, and is another program's")
         .deny(Risk::Medium, "give the tool another name")
 }
 
 /// Judges a tool by its name for one agent.
-pub fn judge_tool_of(policy: &Policy, agent: Option<&str>, name: &str) -> Part {
+pub fn judge_tool_of(policy: &Policy, agent: Option<&str>, name: &str) -> JudgementPart {
     judge_pattern(policy, agent, &ToolPattern::Exact(name.to_owned()))
 }
 
 /// What holds for an agent (S003-14): every built-in tool, and every tool or beginning of names that a rule speaks about.
-pub fn effective(policy: &Policy, agent: Option<&str>) -> Vec<Part> {
+pub fn effective(policy: &Policy, agent: Option<&str>) -> Vec<JudgementPart> {
     let rules = &policy.rules.tools;
     let mut patterns: Vec<ToolPattern> =
         BUILT_IN.iter().map(|name| ToolPattern::Exact((*name).to_owned())).collect();
-    let named = rules.everybody.rules().chain(rules.of(agent).into_iter().flat_map(Level::rules));
+    let named = rules.everybody.rules().chain(rules.of(agent).into_iter().flat_map(ToolRuleLevel::rules));
     let mut named: Vec<&ToolPattern> = named.map(|rule| &rule.pattern).collect();
     named.sort_by_key(|pattern| pattern.to_string());
     for pattern in named {
@@ -229,7 +230,7 @@ pub fn effective(policy: &Policy, agent: Option<&str>) -> Vec<Part> {
     patterns.iter().map(|pattern| judge_pattern(policy, agent, pattern)).collect()
 }
 
-fn judge_pattern(policy: &Policy, agent: Option<&str>, tool: &ToolPattern) -> Part {
+fn judge_pattern(policy: &Policy, agent: Option<&str>, tool: &ToolPattern) -> JudgementPart {
     let rules = &policy.rules.tools;
     let everybody = for_everybody(policy, tool);
     let own = rules.of(agent).and_then(|level| for_agent(level, agent.unwrap_or_default(), tool));
@@ -240,7 +241,7 @@ fn judge_pattern(policy: &Policy, agent: Option<&str>, tool: &ToolPattern) -> Pa
     if policy.approval == ApprovalMode::Never { part.without_question() } else { part }
 }
 
-fn for_everybody(policy: &Policy, tool: &ToolPattern) -> Part {
+fn for_everybody(policy: &Policy, tool: &ToolPattern) -> JudgementPart {
     let level = &policy.rules.tools.everybody;
     let given = match by_profile(policy, tool) {
         Some(part) if part.decision == Decision::Deny => return part,
@@ -257,20 +258,20 @@ fn for_everybody(policy: &Policy, tool: &ToolPattern) -> Part {
 }
 
 /// What the rules for one agent take away; `None`: nothing.
-fn for_agent(level: &Level, agent: &str, tool: &ToolPattern) -> Option<Part> {
+fn for_agent(level: &ToolRuleLevel, agent: &str, tool: &ToolPattern) -> Option<JudgementPart> {
     let restricting = level.restricting(tool);
     let denied = restricting.is_some_and(|rule| rule.decision == Decision::Deny);
     let choice = level.choice().filter(|_| !denied && level.opening(tool).is_none());
     let Some(choice) = choice else { return restricting.map(|rule| by_rule(rule, tool)) };
-    let agent = Bytes::from(agent).display();
-    let part = Part::new(Aspect::Tool, shown(tool), "tools.not-chosen")
+    let agent = ByteString::from(agent).display();
+    let part = JudgementPart::new(PartKind::Tool, shown(tool), RuleId::ToolsNotChosen)
         .because(format!("agent `{agent}` has only the tools that its rules name"))
         .deny(Risk::Medium, format!("name the tool in the rules for agent `{agent}`"));
-    Some(Part { layer: choice.source.layer, origin: choice.source.origin.clone(), ..part })
+    Some(JudgementPart { layer: choice.source.layer, origin: choice.source.origin.clone(), ..part })
 }
 
-fn by_rule(rule: &ToolRule, tool: &ToolPattern) -> Part {
-    let part = Part::new(Aspect::Tool, shown(tool), format!("tools.{}", rule.pattern));
+fn by_rule(rule: &ToolRule, tool: &ToolPattern) -> JudgementPart {
+    let part = JudgementPart::new(PartKind::Tool, shown(tool), RuleFamily::Tools.member(&rule.pattern));
     match rule.decision {
         Decision::Allow => part.because("a rule allows this tool"),
         Decision::Ask => part.because("a rule asks about this tool").ask(Risk::Medium, rule.source.fix()),
@@ -280,7 +281,7 @@ fn by_rule(rule: &ToolRule, tool: &ToolPattern) -> Part {
 }
 
 /// A built-in tool under the profile; `None` for a tool that is not ours.
-fn by_profile(policy: &Policy, tool: &ToolPattern) -> Option<Part> {
+fn by_profile(policy: &Policy, tool: &ToolPattern) -> Option<JudgementPart> {
     let ToolPattern::Exact(name) = tool else { return None };
     let name = BUILT_IN.iter().find(|known| *known == name)?;
     let profile = policy.profile;
@@ -292,7 +293,7 @@ fn by_profile(policy: &Policy, tool: &ToolPattern) -> Option<Part> {
         }
         _ => None,
     };
-    let part = Part::new(Aspect::Tool, *name, format!("profile.{profile}"));
+    let part = JudgementPart::new(PartKind::Tool, *name, RuleId::of_profile(profile));
     Some(match because {
         Some(because) => part
             .because(format!("profile `{profile}` {because}"))
@@ -301,10 +302,10 @@ fn by_profile(policy: &Policy, tool: &ToolPattern) -> Option<Part> {
     })
 }
 
-fn unknown(tool: &ToolPattern) -> Part {
-    let part = Part::new(Aspect::Tool, shown(tool), UNKNOWN).because("no rule knows this tool");
+fn unknown(tool: &ToolPattern) -> JudgementPart {
+    let part = JudgementPart::new(PartKind::Tool, shown(tool), UNKNOWN).because("no rule knows this tool");
     let ToolPattern::Exact(name) = tool else { return part.deny(Risk::Medium, OPERATOR) };
-    match UnknownWord::new("tool", &name.chars().take(MAX_NAME).collect::<String>(), BUILT_IN).nearest {
+    match UnknownKeyword::new("tool", &name.chars().take(MAX_NAME).collect::<String>(), BUILT_IN).nearest {
         Some(nearest) => part.deny(Risk::Medium, format!("use the built-in tool `{nearest}`")),
         None => part.deny(Risk::Medium, OPERATOR),
     }
@@ -313,7 +314,7 @@ fn unknown(tool: &ToolPattern) -> Part {
 const OPERATOR: &str = "allow it by name in the operator's policy";
 
 fn shown(tool: &ToolPattern) -> String {
-    let text = Bytes::from(tool.to_string().as_str()).display();
+    let text = ByteString::from(tool.to_string().as_str()).display();
     if text.len() <= MAX_NAME {
         text
     } else {
@@ -324,11 +325,11 @@ fn shown(tool: &ToolPattern) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use ringfence_types::Layer;
+    use ringfence_types::PolicyLayer;
 
     use super::*;
 
-    fn rule(agent: Option<&str>, decision: Decision, pattern: &str, layer: Layer) -> ToolRule {
+    fn rule(agent: Option<&str>, decision: Decision, pattern: &str, layer: PolicyLayer) -> ToolRule {
         ToolRule {
             agent: agent.map(str::to_owned),
             pattern: ToolPattern::parse(pattern).unwrap(),
@@ -338,7 +339,7 @@ mod tests {
     }
 
     fn operator(agent: Option<&str>, decision: Decision, pattern: &str) -> ToolRule {
-        rule(agent, decision, pattern, Layer::Operator)
+        rule(agent, decision, pattern, PolicyLayer::Operator)
     }
 
     fn policy(profile: Profile, rules: Vec<ToolRule>) -> Policy {
@@ -523,10 +524,10 @@ mod tests {
             let made = |list: &[(usize, usize, usize)], layer| -> Vec<ToolRule> {
                 list.iter().map(|(a, d, p)| rule(AGENTS[*a], DECISIONS[*d], PATTERNS[*p], layer)).collect()
             };
-            let mut rules = made(&high, Layer::Operator);
+            let mut rules = made(&high, PolicyLayer::Operator);
             let before = decided(&workspace(rules.clone()), AGENTS[agent], TOOLS[tool]);
             prop_assert!(before >= decided(&workspace(rules.clone()), None, TOOLS[tool]), "an agent has no more");
-            rules.extend(made(&low, Layer::Workspace));
+            rules.extend(made(&low, PolicyLayer::Workspace));
             prop_assert!(decided(&workspace(rules), AGENTS[agent], TOOLS[tool]) >= before);
         }
     }

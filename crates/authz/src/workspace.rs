@@ -1,17 +1,17 @@
 use std::path::Path;
 
-use ringfence_types::{Bytes, Refusal, RefusalCode};
+use ringfence_types::{ByteString, Refusal, RefusalCode, RuleId};
 
-use crate::refuse::{Refuse as _, refuse};
+use crate::refusal_ext::{RefusalExt as _, refuse};
 
 /// What the directory asked for as a workspace really is. Gathered by whoever may touch the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkspaceFacts {
     /// As the person wrote it.
-    pub requested: Bytes,
+    pub requested: ByteString,
     /// After every link was resolved; `requested` again where it does not exist.
-    pub canonical: Bytes,
-    pub kind: FileKind,
+    pub canonical: ByteString,
+    pub kind: WorkspaceFileKind,
     pub owner_uid: u32,
     /// Who asks.
     pub uid: u32,
@@ -25,7 +25,7 @@ pub struct WorkspaceFacts {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
+pub enum WorkspaceFileKind {
     Missing,
     /// It exists, but the caller may not look at it.
     Unreadable,
@@ -34,58 +34,58 @@ pub enum FileKind {
 }
 
 /// Directories that hold a machine, not somebody's work. With [`Reach::Below`] everything under them as well.
-const SYSTEM: &[(&str, Reach)] = &[
-    ("/bin", Reach::Below),
-    ("/boot", Reach::Below),
-    ("/dev", Reach::Below),
-    ("/etc", Reach::Below),
-    ("/lib", Reach::Below),
-    ("/lib32", Reach::Below),
-    ("/lib64", Reach::Below),
-    ("/proc", Reach::Below),
-    ("/run", Reach::Below),
-    ("/sbin", Reach::Below),
-    ("/sys", Reach::Below),
-    ("/usr/bin", Reach::Below),
-    ("/usr/lib", Reach::Below),
-    ("/usr/lib64", Reach::Below),
-    ("/usr/sbin", Reach::Below),
-    ("/System", Reach::Below),
-    ("/Library", Reach::Below),
-    ("/private/etc", Reach::Below),
-    ("/var/run", Reach::Below),
-    ("/var/lib/docker", Reach::Below),
-    ("/home", Reach::Itself),
-    ("/root", Reach::Itself),
-    ("/Users", Reach::Itself),
-    ("/Applications", Reach::Itself),
-    ("/private", Reach::Itself),
-    ("/private/tmp", Reach::Itself),
-    ("/private/var", Reach::Itself),
-    ("/lost+found", Reach::Itself),
-    ("/media", Reach::Itself),
-    ("/mnt", Reach::Itself),
-    ("/nix", Reach::Itself),
-    ("/opt", Reach::Itself),
-    ("/snap", Reach::Itself),
-    ("/srv", Reach::Itself),
-    ("/tmp", Reach::Itself),
-    ("/usr", Reach::Itself),
-    ("/usr/include", Reach::Itself),
-    ("/usr/libexec", Reach::Itself),
-    ("/usr/local", Reach::Itself),
-    ("/usr/share", Reach::Itself),
-    ("/usr/src", Reach::Itself),
-    ("/var", Reach::Itself),
-    ("/var/cache", Reach::Itself),
-    ("/var/lib", Reach::Itself),
-    ("/var/log", Reach::Itself),
-    ("/var/spool", Reach::Itself),
-    ("/var/tmp", Reach::Itself),
+const SYSTEM: &[(&str, PathCoverage)] = &[
+    ("/bin", PathCoverage::Below),
+    ("/boot", PathCoverage::Below),
+    ("/dev", PathCoverage::Below),
+    ("/etc", PathCoverage::Below),
+    ("/lib", PathCoverage::Below),
+    ("/lib32", PathCoverage::Below),
+    ("/lib64", PathCoverage::Below),
+    ("/proc", PathCoverage::Below),
+    ("/run", PathCoverage::Below),
+    ("/sbin", PathCoverage::Below),
+    ("/sys", PathCoverage::Below),
+    ("/usr/bin", PathCoverage::Below),
+    ("/usr/lib", PathCoverage::Below),
+    ("/usr/lib64", PathCoverage::Below),
+    ("/usr/sbin", PathCoverage::Below),
+    ("/System", PathCoverage::Below),
+    ("/Library", PathCoverage::Below),
+    ("/private/etc", PathCoverage::Below),
+    ("/var/run", PathCoverage::Below),
+    ("/var/lib/docker", PathCoverage::Below),
+    ("/home", PathCoverage::Itself),
+    ("/root", PathCoverage::Itself),
+    ("/Users", PathCoverage::Itself),
+    ("/Applications", PathCoverage::Itself),
+    ("/private", PathCoverage::Itself),
+    ("/private/tmp", PathCoverage::Itself),
+    ("/private/var", PathCoverage::Itself),
+    ("/lost+found", PathCoverage::Itself),
+    ("/media", PathCoverage::Itself),
+    ("/mnt", PathCoverage::Itself),
+    ("/nix", PathCoverage::Itself),
+    ("/opt", PathCoverage::Itself),
+    ("/snap", PathCoverage::Itself),
+    ("/srv", PathCoverage::Itself),
+    ("/tmp", PathCoverage::Itself),
+    ("/usr", PathCoverage::Itself),
+    ("/usr/include", PathCoverage::Itself),
+    ("/usr/libexec", PathCoverage::Itself),
+    ("/usr/local", PathCoverage::Itself),
+    ("/usr/share", PathCoverage::Itself),
+    ("/usr/src", PathCoverage::Itself),
+    ("/var", PathCoverage::Itself),
+    ("/var/cache", PathCoverage::Itself),
+    ("/var/lib", PathCoverage::Itself),
+    ("/var/log", PathCoverage::Itself),
+    ("/var/spool", PathCoverage::Itself),
+    ("/var/tmp", PathCoverage::Itself),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum PathCoverage {
     Itself,
     Below,
 }
@@ -95,7 +95,9 @@ pub fn judge_workspace(facts: &WorkspaceFacts) -> Result<(), Refusal> {
     judge_place(facts)?;
     if facts.owner_uid != facts.uid {
         let why = format!("is not owned by you (owner uid {}, you are uid {})", facts.owner_uid, facts.uid);
-        return Err(no(facts, "workspace.owner", &why).hint("run as its owner, or use a copy that you own"));
+        return Err(
+            no(facts, RuleId::WorkspaceOwner, &why).hint("run as its owner, or use a copy that you own")
+        );
     }
     Ok(())
 }
@@ -103,16 +105,16 @@ pub fn judge_workspace(facts: &WorkspaceFacts) -> Result<(), Refusal> {
 /// A root besides the workspace: it may lie anywhere, but must not open what a workspace must not.
 pub fn judge_root(facts: &WorkspaceFacts) -> Result<(), Refusal> {
     const NARROWER: &str = "name a narrower directory";
-    let refused = if facts.kind == FileKind::Missing {
-        Some(("root.missing", "does not exist"))
+    let refused = if facts.kind == WorkspaceFileKind::Missing {
+        Some((RuleId::RootMissing, "does not exist"))
     } else if facts.canonical.as_path().parent().is_none() {
-        Some(("root.root-dir", "is the root of the file system"))
+        Some((RuleId::RootRootDir, "is the root of the file system"))
     } else if facts.is_home || facts.contains_home {
-        Some(("root.home", "is or contains the home directory"))
+        Some((RuleId::RootHome, "is or contains the home directory"))
     } else if facts.is_sensitive {
-        Some(("root.sensitive", "is, is in, or contains a credential store"))
+        Some((RuleId::RootSensitive, "is, is in, or contains a credential store"))
     } else if facts.contains_state_dir || facts.inside_state_dir {
-        Some(("root.own-state", "reaches the state or configuration of Ringfence"))
+        Some((RuleId::RootOwnState, "reaches the state or configuration of Ringfence"))
     } else {
         None
     };
@@ -124,13 +126,13 @@ pub fn judge_root(facts: &WorkspaceFacts) -> Result<(), Refusal> {
 
 fn judge_kind(facts: &WorkspaceFacts) -> Result<(), Refusal> {
     match facts.kind {
-        FileKind::Directory => Ok(()),
-        FileKind::Missing => Err(no(facts, "workspace.missing", "does not exist")
+        WorkspaceFileKind::Directory => Ok(()),
+        WorkspaceFileKind::Missing => Err(no(facts, RuleId::WorkspaceMissing, "does not exist")
             .hint("create it first, or name another directory with `--workspace`")),
-        FileKind::Unreadable => Err(no(facts, "workspace.unreadable", "cannot be read").hint(
+        WorkspaceFileKind::Unreadable => Err(no(facts, RuleId::WorkspaceUnreadable, "cannot be read").hint(
             "`chmod u+rwx` gives its owner the permissions back; look at the directories above it as well",
         )),
-        FileKind::Other => Err(no(facts, "workspace.kind", "is not a directory")
+        WorkspaceFileKind::Other => Err(no(facts, RuleId::WorkspaceKind, "is not a directory")
             .hint("name the directory that holds it with `--workspace`")),
     }
 }
@@ -139,21 +141,24 @@ fn judge_place(facts: &WorkspaceFacts) -> Result<(), Refusal> {
     const PROJECT: &str = "name the directory of one project with `--workspace`";
     let path = facts.canonical.as_path();
     let refused = if !path.is_absolute() {
-        Some(("workspace.absolute", "is not an absolute path"))
+        Some((RuleId::WorkspaceAbsolute, "is not an absolute path"))
     } else if path.parent().is_none() {
-        Some(("workspace.root-dir", "is the root of the file system"))
+        Some((RuleId::WorkspaceRootDir, "is the root of the file system"))
     } else if facts.is_home {
-        Some(("workspace.home", "is the home directory itself: keys and shell start-up files live in it"))
+        Some((
+            RuleId::WorkspaceHome,
+            "is the home directory itself: keys and shell start-up files live in it",
+        ))
     } else if facts.contains_home {
-        Some(("workspace.home", "contains the home directory"))
+        Some((RuleId::WorkspaceHome, "contains the home directory"))
     } else if is_system_dir(path) {
-        Some(("workspace.system-dir", "is a system directory"))
+        Some((RuleId::WorkspaceSystemDir, "is a system directory"))
     } else if facts.is_sensitive {
-        Some(("workspace.sensitive-root", "is a credential store"))
+        Some((RuleId::WorkspaceSensitiveRoot, "is a credential store"))
     } else if facts.contains_state_dir {
-        Some(("workspace.own-state", "contains the state or configuration of Ringfence"))
+        Some((RuleId::WorkspaceOwnState, "contains the state or configuration of Ringfence"))
     } else if facts.inside_state_dir {
-        Some(("workspace.own-state", "is inside the state or configuration of Ringfence"))
+        Some((RuleId::WorkspaceOwnState, "is inside the state or configuration of Ringfence"))
     } else {
         None
     };
@@ -163,12 +168,12 @@ fn judge_place(facts: &WorkspaceFacts) -> Result<(), Refusal> {
 /// Whether a directory belongs to the system and not to a user's work.
 pub fn is_system_dir(path: &Path) -> bool {
     SYSTEM.iter().any(|(dir, reach)| match reach {
-        Reach::Itself => path.as_os_str() == *dir,
-        Reach::Below => path.starts_with(dir),
+        PathCoverage::Itself => path.as_os_str() == *dir,
+        PathCoverage::Below => path.starts_with(dir),
     })
 }
 
-fn no(facts: &WorkspaceFacts, rule: &str, why: &str) -> Refusal {
+fn no(facts: &WorkspaceFacts, rule: RuleId, why: &str) -> Refusal {
     let resolved = if facts.requested == facts.canonical {
         String::new()
     } else {
@@ -183,9 +188,9 @@ mod tests {
 
     fn facts(path: &str) -> WorkspaceFacts {
         WorkspaceFacts {
-            requested: Bytes::from(path),
-            canonical: Bytes::from(path),
-            kind: FileKind::Directory,
+            requested: ByteString::from(path),
+            canonical: ByteString::from(path),
+            kind: WorkspaceFileKind::Directory,
             owner_uid: 1000,
             uid: 1000,
             is_home: false,
@@ -200,7 +205,7 @@ mod tests {
         let refusal = judge_workspace(facts).unwrap_err();
         assert_eq!(refusal.code, RefusalCode::Workspace);
         assert!(refusal.hint.is_some(), "{refusal}");
-        refusal.rule
+        refusal.rule.into()
     }
 
     #[test]
@@ -215,9 +220,9 @@ mod tests {
     #[test]
     fn what_is_not_a_readable_directory_is_refused() {
         for (kind, expected) in [
-            (FileKind::Missing, "workspace.missing"),
-            (FileKind::Other, "workspace.kind"),
-            (FileKind::Unreadable, "workspace.unreadable"),
+            (WorkspaceFileKind::Missing, "workspace.missing"),
+            (WorkspaceFileKind::Other, "workspace.kind"),
+            (WorkspaceFileKind::Unreadable, "workspace.unreadable"),
         ] {
             assert_eq!(rule(&WorkspaceFacts { kind, ..facts("/home/u/p") }), expected);
         }
@@ -260,7 +265,7 @@ mod tests {
         let ok = facts("/home/u/p");
         for wrong in [
             facts("/"),
-            WorkspaceFacts { kind: FileKind::Missing, ..ok.clone() },
+            WorkspaceFacts { kind: WorkspaceFileKind::Missing, ..ok.clone() },
             WorkspaceFacts { is_home: true, ..ok.clone() },
             WorkspaceFacts { contains_home: true, ..ok.clone() },
             WorkspaceFacts { is_sensitive: true, ..ok.clone() },
@@ -279,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_message_names_both_the_given_and_the_real_path() {
-        let linked = WorkspaceFacts { canonical: Bytes::from("/etc"), ..facts("/home/u/link\n") };
+        let linked = WorkspaceFacts { canonical: ByteString::from("/etc"), ..facts("/home/u/link\n") };
         let message = judge_workspace(&linked).unwrap_err().message;
         assert_eq!(message, "workspace `/home/u/link\\n` (`/etc`) is a system directory");
     }

@@ -10,8 +10,10 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use ringfence_authz::{Action, Policy, cases, judge};
-    use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, NetMode, Profile, Root, StandardInput};
+    use ringfence_authz::{Action, Policy, judge, policy::test_cases};
+    use ringfence_types::{
+        ByteString, Call, Decision, ExecCall, FileCall, NetMode, Profile, Root, StandardInput,
+    };
 
     use crate::machine::{HOME, Machine, WORKSPACE};
 
@@ -242,12 +244,12 @@ mod tests {
             b"git\xc2\xa0status",
         ] {
             refused(text);
-            refused_bytes(vec![Bytes::from(text)]);
+            refused_bytes(vec![ByteString::from(text)]);
         }
-        refused_bytes(vec![Bytes::from("ls"), Bytes::from(&b"a\x00b"[..])]);
-        refused_bytes(vec![Bytes::from("cat"), Bytes::from(&b"../\xff"[..])]);
-        refused_bytes(vec![Bytes::from("git"), Bytes::from(&b"stat\xffus"[..])]);
-        refused_bytes(vec![Bytes::from("git"), Bytes::from(&b"--output=\xff"[..])]);
+        refused_bytes(vec![ByteString::from("ls"), ByteString::from(&b"a\x00b"[..])]);
+        refused_bytes(vec![ByteString::from("cat"), ByteString::from(&b"../\xff"[..])]);
+        refused_bytes(vec![ByteString::from("git"), ByteString::from(&b"stat\xffus"[..])]);
+        refused_bytes(vec![ByteString::from("git"), ByteString::from(&b"--output=\xff"[..])]);
     }
 
     #[test]
@@ -255,15 +257,15 @@ mod tests {
         let deep = "a/".repeat(MEGABYTE / 2);
         let up = "../".repeat(MEGABYTE / 3);
         for path in [
-            Bytes::from(format!("{up}etc/passwd").as_str()),
-            Bytes::from(format!("{deep}{up}x").as_str()),
-            Bytes::from(format!("{}.env", "./".repeat(MEGABYTE / 2)).as_str()),
-            Bytes::from(format!("{deep}.env").as_str()),
-            Bytes::from("/".repeat(MEGABYTE).as_str()),
-            Bytes::from(&b"a\x00b"[..]),
-            Bytes::from(&b"\x00"[..]),
-            Bytes::from(&b"../\xff"[..]),
-            Bytes::from(""),
+            ByteString::from(format!("{up}etc/passwd").as_str()),
+            ByteString::from(format!("{deep}{up}x").as_str()),
+            ByteString::from(format!("{}.env", "./".repeat(MEGABYTE / 2)).as_str()),
+            ByteString::from(format!("{deep}.env").as_str()),
+            ByteString::from("/".repeat(MEGABYTE).as_str()),
+            ByteString::from(&b"a\x00b"[..]),
+            ByteString::from(&b"\x00"[..]),
+            ByteString::from(&b"../\xff"[..]),
+            ByteString::from(""),
         ] {
             let write = FileCall::Write { path: path.clone(), sha256: String::new(), bytes: 0 };
             for call in [FileCall::Read { path: path.clone() }, FileCall::List { path: path.clone() }, write]
@@ -292,7 +294,7 @@ mod tests {
             "\0".to_owned(),
         ] {
             let name = shown(text.as_bytes());
-            let refused = attended(&name, move || cases::parse(&text).is_err());
+            let refused = attended(&name, move || test_cases::parse(&text).is_err());
             assert!(refused, "{name}");
         }
     }
@@ -302,25 +304,26 @@ mod tests {
     }
 
     fn refused(text: &[u8]) {
-        let argv = vec![Bytes::from("sh"), Bytes::from("-c"), Bytes::from(text)];
+        let argv = vec![ByteString::from("sh"), ByteString::from("-c"), ByteString::from(text)];
         let name = shown(text);
         assert_ne!(decision(&name, exec(argv)), Decision::Allow, "{name}");
     }
 
     fn refused_argv<'a>(argv: impl IntoIterator<Item = &'a str>) {
-        refused_bytes(argv.into_iter().map(Bytes::from).collect());
+        refused_bytes(argv.into_iter().map(ByteString::from).collect());
     }
 
-    fn refused_bytes(argv: Vec<Bytes>) {
+    fn refused_bytes(argv: Vec<ByteString>) {
         let name = format!("{:?}", &argv[..argv.len().min(4)]);
         assert_ne!(decision(&name, exec(argv)), Decision::Allow, "{name}");
     }
 
-    fn exec(argv: Vec<Bytes>) -> Call {
-        Call::Exec(Exec {
+    fn exec(argv: Vec<ByteString>) -> Call {
+        Call::Exec(ExecCall {
             argv,
-            cwd: Bytes::from(WORKSPACE),
+            cwd: ByteString::from(WORKSPACE),
             env: Vec::new(),
+            ceiling: None,
             net: NetMode::None,
             stdin: StandardInput::None,
         })
@@ -329,8 +332,8 @@ mod tests {
     fn decision(what: &str, call: Call) -> Decision {
         attended(what, move || {
             let mut policy = Policy::new(Profile::Guarded);
-            policy.home = Some(Bytes::from(Path::new(HOME)));
-            let roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
+            policy.home = Some(ByteString::from(Path::new(HOME)));
+            let roots = vec![Root { path: ByteString::from(WORKSPACE), access: policy.access }];
             let judged = judge(&policy, &Action::new(call, roots), &Machine);
             judged.map_or(Decision::Deny, |judgement| judgement.decision())
         })
@@ -368,6 +371,11 @@ mod tests {
     fn shown(text: &[u8]) -> String {
         let start = &text[..text.len().min(60)];
         let end = &text[text.len().saturating_sub(30)..];
-        format!("{} … {} ({} bytes)", Bytes::from(start).display(), Bytes::from(end).display(), text.len())
+        format!(
+            "{} … {} ({} bytes)",
+            ByteString::from(start).display(),
+            ByteString::from(end).display(),
+            text.len()
+        )
     }
 }

@@ -8,9 +8,9 @@ mod machine;
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use ringfence_authz::policy::{Flags, PolicyFile, Role, effective};
+    use ringfence_authz::policy::{PolicyFile, PolicyFileRole, StartupFlags, effective};
     use ringfence_authz::{Action, Policy, judge};
-    use ringfence_types::{Bytes, Call, Decision, Exec, NetMode, Profile, Root, StandardInput};
+    use ringfence_types::{ByteString, Call, Decision, ExecCall, NetMode, Profile, Root, StandardInput};
 
     use crate::machine::{HOME, Machine, WORKSPACE};
 
@@ -138,26 +138,28 @@ mod tests {
     }
 
     fn load(text: &str) -> Policy {
-        let file = PolicyFile::parse(Role::Operator, Path::new("/policy.toml"), text.as_bytes()).unwrap();
-        let flags = Flags {
+        let file =
+            PolicyFile::parse(PolicyFileRole::Operator, Path::new("/policy.toml"), text.as_bytes()).unwrap();
+        let flags = StartupFlags {
             workspace: PathBuf::from(WORKSPACE),
             profile: Some(Profile::Workspace),
-            home: Some(Bytes::from(HOME)),
-            ..Flags::default()
+            home: Some(ByteString::from(HOME)),
+            ..StartupFlags::default()
         };
         effective(&flags, &[file], &|path| path.to_owned()).unwrap().policy
     }
 
     fn decision(policy: &Policy, text: &str) -> Decision {
-        let argv = ["sh", "-c", text].map(Bytes::from).to_vec();
-        let call = Call::Exec(Exec {
+        let argv = ["sh", "-c", text].map(ByteString::from).to_vec();
+        let call = Call::Exec(ExecCall {
             argv,
-            cwd: Bytes::from(WORKSPACE),
+            cwd: ByteString::from(WORKSPACE),
             env: Vec::new(),
+            ceiling: None,
             net: NetMode::None,
             stdin: StandardInput::None,
         });
-        let roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
+        let roots = vec![Root { path: ByteString::from(WORKSPACE), access: policy.access }];
         judge(policy, &Action::new(call, roots), &Machine)
             .map_or(Decision::Deny, |judgement| judgement.decision())
     }

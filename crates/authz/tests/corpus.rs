@@ -8,12 +8,13 @@ mod tests {
     use std::fmt::Write as _;
     use std::path::{Path, PathBuf};
 
-    use ringfence_authz::cases::{self, Case, Expect, Subject};
-    use ringfence_authz::hosts::{HostEntry, HostRules, judge_url};
+    use ringfence_authz::hosts::{HostRule, HostRules, judge_url};
+    use ringfence_authz::policy::test_cases::{self, CaseSubject, ExpectedDecision, PolicyCase};
     use ringfence_authz::tools::judge_tool;
-    use ringfence_authz::{Action, Judgement, Part, Policy, RuleSource, judge};
+    use ringfence_authz::{Action, Judgement, JudgementPart, Policy, RuleSource, judge};
     use ringfence_types::{
-        Bytes, Call, Decision, Exec, FileCall, Layer, NetMode, Profile, Refusal, Root, StandardInput,
+        ByteString, Call, Decision, ExecCall, FileCall, NetMode, PolicyLayer, Profile, Refusal, Root,
+        StandardInput,
     };
 
     use crate::machine::{HOME, Machine, WORKSPACE};
@@ -28,7 +29,9 @@ mod tests {
     fn nothing_is_allowed_that_must_not_be() {
         let wrong: Vec<String> = all()
             .iter()
-            .filter(|named| named.case.expect != Expect::Allow && judged(&named.case).0 == Decision::Allow)
+            .filter(|named| {
+                named.case.expect != ExpectedDecision::Allow && judged(&named.case).0 == Decision::Allow
+            })
             .map(Named::to_string)
             .collect();
         assert!(wrong.is_empty(), "{} false allows:\n{}", wrong.len(), wrong.join("\n"));
@@ -50,20 +53,25 @@ mod tests {
     #[test]
     fn the_corpus_is_large_and_has_every_kind_of_case() {
         let all = all();
-        let count = |expect: Expect| all.iter().filter(|named| named.case.expect == expect).count();
-        let counts = [Expect::Allow, Expect::Ask, Expect::Deny, Expect::NotAllow]
-            .map(|expect| (expect.word(), count(expect)));
+        let count = |expect: ExpectedDecision| all.iter().filter(|named| named.case.expect == expect).count();
+        let counts = [
+            ExpectedDecision::Allow,
+            ExpectedDecision::Ask,
+            ExpectedDecision::Deny,
+            ExpectedDecision::NotAllow,
+        ]
+        .map(|expect| (expect.word(), count(expect)));
         println!("{} cases: {counts:?}", all.len());
         assert!(all.len() >= 500, "{}", all.len());
-        assert!(count(Expect::Allow) >= 300, "{}", count(Expect::Allow));
-        assert!(count(Expect::Ask) >= 100, "{}", count(Expect::Ask));
-        assert!(count(Expect::Deny) + count(Expect::NotAllow) >= 500);
+        assert!(count(ExpectedDecision::Allow) >= 300, "{}", count(ExpectedDecision::Allow));
+        assert!(count(ExpectedDecision::Ask) >= 100, "{}", count(ExpectedDecision::Ask));
+        assert!(count(ExpectedDecision::Deny) + count(ExpectedDecision::NotAllow) >= 500);
         assert!(all.iter().all(|named| named.case.why.is_some()), "every case says why");
     }
 
     struct Named {
         file: PathBuf,
-        case: Case,
+        case: PolicyCase,
     }
 
     impl std::fmt::Display for Named {
@@ -84,7 +92,7 @@ mod tests {
 
     fn read(file: &Path) -> Vec<Named> {
         let text = std::fs::read_to_string(file).unwrap();
-        let read = cases::parse(&text).unwrap_or_else(|error| panic!("{}:{error}", file.display()));
+        let read = test_cases::parse(&text).unwrap_or_else(|error| panic!("{}:{error}", file.display()));
         read.cases.into_iter().map(|case| Named { file: file.to_owned(), case }).collect()
     }
 
@@ -104,17 +112,17 @@ mod tests {
     }
 
     /// The decision and the rule that made it.
-    fn judged(case: &Case) -> (Decision, String) {
+    fn judged(case: &PolicyCase) -> (Decision, String) {
         match judgement(case) {
             Ok(judgement) => {
-                let rule = judgement.decisive().map(|part| part.rule.clone().into_owned());
+                let rule = judgement.decisive().map(|part| part.rule.to_string());
                 (judgement.decision(), rule.unwrap_or_default())
             }
-            Err(refusal) => (Decision::Deny, refusal.rule),
+            Err(refusal) => (Decision::Deny, refusal.rule.into()),
         }
     }
 
-    fn unexplained(case: &Case) -> Vec<String> {
+    fn unexplained(case: &PolicyCase) -> Vec<String> {
         match judgement(case) {
             Ok(judgement) => judgement.parts().iter().flat_map(part_gaps).collect(),
             Err(refusal) if refusal.rule.is_empty() || refusal.message.is_empty() => {
@@ -124,7 +132,7 @@ mod tests {
         }
     }
 
-    fn part_gaps(part: &Part) -> Vec<String> {
+    fn part_gaps(part: &JudgementPart) -> Vec<String> {
         let mut gaps: Vec<String> = control("subject", &part.subject).into_iter().collect();
         gaps.extend(control("reason", &part.reason));
         gaps.extend(part.fix.iter().filter_map(|fix| control("fix", fix)));
@@ -148,33 +156,33 @@ mod tests {
         text.contains(hidden).then(|| format!("{what} {text:?} has a control character"))
     }
 
-    fn judgement(case: &Case) -> Result<Judgement, Refusal> {
+    fn judgement(case: &PolicyCase) -> Result<Judgement, Refusal> {
         let policy = policy(case);
-        let roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
+        let roots = vec![Root { path: ByteString::from(WORKSPACE), access: policy.access }];
         let cwd = case.cwd.as_ref().map_or(Path::new(""), |cwd| cwd.as_path());
         let cwd = Path::new(WORKSPACE).join(cwd);
         let call = match &case.subject {
-            Subject::Shell(text) => exec(&["sh", "-c", text].map(Bytes::from), &cwd),
-            Subject::Argv(argv) => exec(argv, &cwd),
-            Subject::Read(path) => Call::File(FileCall::Read { path: path.clone() }),
-            Subject::Write(path) => {
+            CaseSubject::Shell(text) => exec(&["sh", "-c", text].map(ByteString::from), &cwd),
+            CaseSubject::Argv(argv) => exec(argv, &cwd),
+            CaseSubject::Read(path) => Call::File(FileCall::Read { path: path.clone() }),
+            CaseSubject::Write(path) => {
                 Call::File(FileCall::Write { path: path.clone(), sha256: String::new(), bytes: 0 })
             }
-            Subject::Url { url, method } => {
+            CaseSubject::Url { url, method } => {
                 return Ok(alone(judge_url(&policy, url.as_bytes(), Some(method))));
             }
-            Subject::Tool(name) => return Ok(alone(judge_tool(&policy, name))),
+            CaseSubject::Tool(name) => return Ok(alone(judge_tool(&policy, name))),
         };
         judge(&policy, &Action::new(call, roots), &Machine)
     }
 
-    fn alone(part: Part) -> Judgement {
+    fn alone(part: JudgementPart) -> Judgement {
         Judgement::new(vec![part.clone()], part)
     }
 
-    fn policy(case: &Case) -> Policy {
+    fn policy(case: &PolicyCase) -> Policy {
         let mut policy = Policy::new(case.profile.unwrap_or(Profile::Guarded));
-        policy.home = Some(Bytes::from(HOME));
+        policy.home = Some(ByteString::from(HOME));
         if !case.allow_hosts.is_empty() {
             policy.net = NetMode::Filtered;
             policy.rules.hosts = HostRules::new(case.allow_hosts.iter().map(|host| allowed(host)).collect());
@@ -183,8 +191,8 @@ mod tests {
     }
 
     /// As `--allow-host` does it.
-    fn allowed(host: &str) -> HostEntry {
-        HostEntry {
+    fn allowed(host: &str) -> HostRule {
+        HostRule {
             decision: Decision::Allow,
             host: host.parse().unwrap(),
             scheme: None,
@@ -193,15 +201,16 @@ mod tests {
             inspect: false,
             upgrade: false,
             local: false,
-            source: RuleSource { layer: Layer::Flags, origin: None, reason: None },
+            source: RuleSource { layer: PolicyLayer::Flags, origin: None, reason: None },
         }
     }
 
-    fn exec(argv: &[Bytes], cwd: &Path) -> Call {
-        Call::Exec(Exec {
+    fn exec(argv: &[ByteString], cwd: &Path) -> Call {
+        Call::Exec(ExecCall {
             argv: argv.to_vec(),
-            cwd: Bytes::from(cwd),
+            cwd: ByteString::from(cwd),
             env: Vec::new(),
+            ceiling: None,
             net: NetMode::None,
             stdin: StandardInput::None,
         })

@@ -7,9 +7,9 @@ mod machine;
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use ringfence_authz::policy::{Effective, Flags, PolicyFile, Role, effective};
+    use ringfence_authz::policy::{EffectivePolicy, PolicyFile, PolicyFileRole, StartupFlags, effective};
     use ringfence_authz::{Action, judge};
-    use ringfence_types::{Bytes, Call, Decision, Exec, NetMode, Root, StandardInput};
+    use ringfence_types::{ByteString, Call, Decision, ExecCall, NetMode, Root, StandardInput};
 
     use crate::machine::{HOME, Machine, WORKSPACE};
 
@@ -17,13 +17,13 @@ mod tests {
     const EXTENSION: &str = r#"
         [[command]]
         program = "go"
-        allowed = ["build", "test", "vet", "mod"]
-        blocked = ["install"]
+        allow_subcommands = ["build", "test", "vet", "mod"]
+        deny_subcommands = ["install"]
         reason = "Go toolchain"
 
         [[command]]
         program = "npm"
-        allowed = ["install", "test", "run", "build"]
+        allow_subcommands = ["install", "test", "run", "build"]
         reason = "Node package manager"
 
         [[command]]
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn s000_24_the_flow_of_document_000() {
-        let policy = load(&[shipped("document-000.toml"), (Role::Operator, EXTENSION.to_owned())]);
+        let policy = load(&[shipped("document-000.toml"), (PolicyFileRole::Operator, EXTENSION.to_owned())]);
         for command in [
             "go test ./...",
             "go build",
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn s000_23_a_file_in_the_workspace_only_asks_for_it() {
-        let loaded = load(&[shipped("document-000.toml"), (Role::Workspace, EXTENSION.to_owned())]);
+        let loaded = load(&[shipped("document-000.toml"), (PolicyFileRole::Workspace, EXTENSION.to_owned())]);
         for command in ["go test ./...", "npm test", "make"] {
             assert_eq!(decision(&loaded, command), Decision::Deny, "{command}");
         }
@@ -154,27 +154,36 @@ mod tests {
         }
     }
 
-    fn shipped(name: &str) -> (Role, String) {
+    fn shipped(name: &str) -> (PolicyFileRole, String) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/policies").join(name);
-        (Role::Operator, std::fs::read_to_string(path).unwrap())
+        (PolicyFileRole::Operator, std::fs::read_to_string(path).unwrap())
     }
 
-    fn load(files: &[(Role, String)]) -> Effective {
-        let read = |(role, text): &(Role, String)| {
+    fn load(files: &[(PolicyFileRole, String)]) -> EffectivePolicy {
+        let read = |(role, text): &(PolicyFileRole, String)| {
             PolicyFile::parse(*role, Path::new("/policy.toml"), text.as_bytes()).unwrap()
         };
         let files: Vec<PolicyFile> = files.iter().map(read).collect();
-        let flags =
-            Flags { workspace: PathBuf::from(WORKSPACE), home: Some(Bytes::from(HOME)), ..Flags::default() };
+        let flags = StartupFlags {
+            workspace: PathBuf::from(WORKSPACE),
+            home: Some(ByteString::from(HOME)),
+            ..StartupFlags::default()
+        };
         effective(&flags, &files, &|path| path.to_owned()).unwrap()
     }
 
-    fn decision(loaded: &Effective, command: &str) -> Decision {
-        let argv = command.split(' ').map(Bytes::from).collect();
-        let cwd = Bytes::from(WORKSPACE);
-        let call =
-            Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None, stdin: StandardInput::None });
-        let roots = vec![Root { path: Bytes::from(WORKSPACE), access: loaded.policy.access }];
+    fn decision(loaded: &EffectivePolicy, command: &str) -> Decision {
+        let argv = command.split(' ').map(ByteString::from).collect();
+        let cwd = ByteString::from(WORKSPACE);
+        let call = Call::Exec(ExecCall {
+            argv,
+            cwd,
+            env: Vec::new(),
+            ceiling: None,
+            net: NetMode::None,
+            stdin: StandardInput::None,
+        });
+        let roots = vec![Root { path: ByteString::from(WORKSPACE), access: loaded.policy.access }];
         let judged = judge(&loaded.policy, &Action::new(call, roots), &Machine);
         judged.map_or(Decision::Deny, |judgement| judgement.decision())
     }

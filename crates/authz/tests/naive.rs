@@ -12,10 +12,12 @@ mod tests {
 
     use proptest::prelude::*;
     use ringfence_authz::hosts::judge_url;
-    use ringfence_authz::policy::{Flags, PolicyError, PolicyFile, Role, effective};
+    use ringfence_authz::policy::{PolicyError, PolicyFile, PolicyFileRole, StartupFlags, effective};
     use ringfence_authz::tools::judge_tool;
     use ringfence_authz::{Action, Policy, judge};
-    use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, NetMode, Profile, Root, StandardInput};
+    use ringfence_types::{
+        ByteString, Call, Decision, ExecCall, FileCall, NetMode, Profile, Root, StandardInput,
+    };
 
     use crate::machine::{HOME, Machine, WORKSPACE};
 
@@ -32,7 +34,7 @@ mod tests {
         #[test]
         fn no_layer_allows_more(stack in stacks(), action in actions()) {
             let whole = found(&stack.load(&action).unwrap(), &action);
-            for fewer in [stack.without(Role::Session), stack.without(Role::Workspace)] {
+            for fewer in [stack.without(PolicyFileRole::Session), stack.without(PolicyFileRole::Workspace)] {
                 let before = found(&fewer.load(&action).unwrap(), &action);
                 prop_assert!(whole >= before, "{action:?} was {before:?} and is {whole:?} under\n{stack}");
             }
@@ -61,14 +63,15 @@ mod tests {
         }
     }
 
-    const ROLES: [Role; 3] = [Role::Operator, Role::Workspace, Role::Session];
+    const ROLES: [PolicyFileRole; 3] =
+        [PolicyFileRole::Operator, PolicyFileRole::Workspace, PolicyFileRole::Session];
 
     // What the files say.
 
     #[derive(Clone, Debug)]
     struct Stack {
         profile: Profile,
-        layers: BTreeMap<Role, Layer>,
+        layers: BTreeMap<PolicyFileRole, Layer>,
     }
 
     /// One file. A thing is named once per file: twice is an error.
@@ -125,7 +128,7 @@ mod tests {
     }
 
     fn run(stack: &Stack, argv: &[&str], cwd: &str) -> Decision {
-        let spoken = |role: Role, decision: Decision| {
+        let spoken = |role: PolicyFileRole, decision: Decision| {
             stack.layer(role).commands.iter().any(|(pattern, rule)| {
                 rule.decision == decision && here(rule.here, cwd) && matches(pattern, rule, argv)
             })
@@ -138,7 +141,7 @@ mod tests {
             Decision::Deny
         } else if any(Decision::Ask) {
             Decision::Ask
-        } else if spoken(Role::Operator, Decision::Allow) || !listed || known {
+        } else if spoken(PolicyFileRole::Operator, Decision::Allow) || !listed || known {
             Decision::Allow
         } else {
             Decision::Ask
@@ -189,14 +192,22 @@ mod tests {
     fn with(stack: &Stack, variable: &str) -> Decision {
         let named = |patterns: &[&str]| patterns.iter().any(|pattern| glob(pattern, variable));
         let denied = ROLES.iter().any(|role| named(&stack.layer(*role).denied_variables));
-        let opened = stack.layer(Role::Operator).opened_variables.contains(&variable);
+        let opened = stack.layer(PolicyFileRole::Operator).opened_variables.contains(&variable);
         let steers = ["LD_PRELOAD", "GIT_PAGER", "PYTHONPATH", "PERL5LIB"].contains(&variable);
-        if denied || steers && !opened { Decision::Deny } else { Decision::Allow }
+        // Where commands are listed, so are variables.
+        let listed = stack.profile == Profile::Guarded;
+        match opened {
+            _ if denied => Decision::Deny,
+            true => Decision::Allow,
+            false if steers => Decision::Deny,
+            false if listed => Decision::Ask,
+            false => Decision::Allow,
+        }
     }
 
     /// In one file the first that speaks; of several the strictest; where the operator is silent, what is built in.
     fn read(stack: &Stack, path: &str) -> Decision {
-        let first = |role: Role| {
+        let first = |role: PolicyFileRole| {
             let layer = stack.layer(role);
             let mut rules = layer.paths.iter();
             let matching = |rule: &&PathRule| {
@@ -209,12 +220,17 @@ mod tests {
             };
             // Parts that only narrow share a layer, so that their order means nothing.
             match role {
-                Role::Session => rules.filter(matching).map(|rule| rule.decision).max(),
-                Role::Operator | Role::Workspace => rules.find(matching).map(|rule| rule.decision),
+                PolicyFileRole::Session => rules.filter(matching).map(|rule| rule.decision).max(),
+                PolicyFileRole::Operator | PolicyFileRole::Workspace => {
+                    rules.find(matching).map(|rule| rule.decision)
+                }
             }
         };
-        let operator = first(Role::Operator).unwrap_or(built_in(path));
-        [Role::Workspace, Role::Session].into_iter().filter_map(first).fold(operator, Decision::max)
+        let operator = first(PolicyFileRole::Operator).unwrap_or(built_in(path));
+        [PolicyFileRole::Workspace, PolicyFileRole::Session]
+            .into_iter()
+            .filter_map(first)
+            .fold(operator, Decision::max)
     }
 
     fn built_in(path: &str) -> Decision {
@@ -270,7 +286,7 @@ mod tests {
 
     fn fetch(stack: &Stack, url: &str) -> Decision {
         let host = url.trim_start_matches("https://").trim_end_matches('/');
-        let spoken = |role: Role, decision: Decision| {
+        let spoken = |role: PolicyFileRole, decision: Decision| {
             let about = |pattern: &str| match pattern.strip_prefix("*.") {
                 Some(above) => host.ends_with(&format!(".{above}")),
                 None => host == pattern,
@@ -281,7 +297,7 @@ mod tests {
     }
 
     fn tool(stack: &Stack, name: &str) -> Decision {
-        let spoken = |role: Role, decision: Decision| {
+        let spoken = |role: PolicyFileRole, decision: Decision| {
             let tools = &stack.layer(role).tools;
             tools.iter().any(|(pattern, said)| *said == decision && glob(pattern, name))
         };
@@ -291,9 +307,10 @@ mod tests {
     }
 
     /// Everybody closes, only the operator opens. What the operator asks about is opened that far.
-    fn strictest(spoken: impl Fn(Role, Decision) -> bool, otherwise: Decision) -> Decision {
+    fn strictest(spoken: impl Fn(PolicyFileRole, Decision) -> bool, otherwise: Decision) -> Decision {
         let any = |decision| ROLES.iter().any(|role| spoken(*role, decision));
-        let opened = spoken(Role::Operator, Decision::Allow) || spoken(Role::Operator, Decision::Ask);
+        let opened = spoken(PolicyFileRole::Operator, Decision::Allow)
+            || spoken(PolicyFileRole::Operator, Decision::Ask);
         let base = if opened { Decision::Allow } else { otherwise };
         if any(Decision::Deny) {
             Decision::Deny
@@ -307,45 +324,54 @@ mod tests {
     // The product.
 
     fn found(policy: &Policy, action: &Asked) -> Decision {
-        let exec = |argv: &[&str], cwd: &str, env: Vec<(Bytes, Bytes)>| {
-            let argv = argv.iter().map(|word| Bytes::from(*word)).collect();
-            let cwd = Bytes::from(Path::new(WORKSPACE).join(cwd));
-            Call::Exec(Exec { argv, cwd, env, net: NetMode::None, stdin: StandardInput::None })
+        let exec = |argv: &[&str], cwd: &str, env: Vec<(ByteString, ByteString)>| {
+            let argv = argv.iter().map(|word| ByteString::from(*word)).collect();
+            let cwd = ByteString::from(Path::new(WORKSPACE).join(cwd));
+            Call::Exec(ExecCall {
+                argv,
+                cwd,
+                env,
+                ceiling: None,
+                net: NetMode::None,
+                stdin: StandardInput::None,
+            })
         };
         let call = match action {
             Asked::Run { argv, cwd } => exec(argv, cwd, Vec::new()),
-            Asked::With { variable } => exec(&["true"], "", vec![(Bytes::from(*variable), Bytes::from("x"))]),
-            Asked::Read(path) => Call::File(FileCall::Read { path: Bytes::from(*path) }),
+            Asked::With { variable } => {
+                exec(&["true"], "", vec![(ByteString::from(*variable), ByteString::from("x"))])
+            }
+            Asked::Read(path) => Call::File(FileCall::Read { path: ByteString::from(*path) }),
             Asked::Url(url) => return judge_url(policy, url.as_bytes(), None).decision,
             Asked::Tool(name) => return judge_tool(policy, name).decision,
         };
-        let roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
+        let roots = vec![Root { path: ByteString::from(WORKSPACE), access: policy.access }];
         judge(policy, &Action::new(call, roots), &Machine)
             .map_or(Decision::Deny, |judgement| judgement.decision())
     }
 
     impl Stack {
-        fn layer(&self, role: Role) -> Layer {
+        fn layer(&self, role: PolicyFileRole) -> Layer {
             self.layers.get(&role).cloned().unwrap_or_default()
         }
 
-        fn without(&self, role: Role) -> Self {
+        fn without(&self, role: PolicyFileRole) -> Self {
             let mut fewer = self.clone();
             fewer.layers.remove(&role);
             fewer
         }
 
         fn load(&self, action: &Asked) -> Result<Policy, PolicyError> {
-            let read = |(role, layer): (&Role, &Layer)| {
+            let read = |(role, layer): (&PolicyFileRole, &Layer)| {
                 PolicyFile::parse(*role, Path::new("/policy.toml"), layer.text().as_bytes())
             };
             let files: Result<Vec<PolicyFile>, PolicyError> = self.layers.iter().map(read).collect();
-            let flags = Flags {
+            let flags = StartupFlags {
                 workspace: PathBuf::from(WORKSPACE),
                 profile: Some(self.profile),
                 net: matches!(action, Asked::Url(_)).then_some(NetMode::Filtered),
-                home: Some(Bytes::from(HOME)),
-                ..Flags::default()
+                home: Some(ByteString::from(HOME)),
+                ..StartupFlags::default()
             };
             Ok(effective(&flags, &files?, &|path| path.to_owned())?.policy)
         }
@@ -368,7 +394,7 @@ mod tests {
                     text.push_str("exact = true\n");
                 }
                 if let Some(here) = rule.here {
-                    writeln!(text, "here = {here:?}").unwrap();
+                    writeln!(text, "within = {here:?}").unwrap();
                 }
             }
             for rule in &self.paths {
@@ -405,19 +431,27 @@ mod tests {
 
     fn stacks() -> impl Strategy<Value = Stack> {
         let profile = prop::sample::select(vec![Profile::Guarded, Profile::Workspace]);
-        let layers = (layers(Role::Operator), layers(Role::Workspace), layers(Role::Session));
+        let layers = (
+            layers(PolicyFileRole::Operator),
+            layers(PolicyFileRole::Workspace),
+            layers(PolicyFileRole::Session),
+        );
         (profile, layers).prop_map(|(profile, (operator, workspace, session))| Stack {
             profile,
-            layers: [(Role::Operator, operator), (Role::Workspace, workspace), (Role::Session, session)]
-                .into(),
+            layers: [
+                (PolicyFileRole::Operator, operator),
+                (PolicyFileRole::Workspace, workspace),
+                (PolicyFileRole::Session, session),
+            ]
+            .into(),
         })
     }
 
     /// A session file that would give more is an error; that of a workspace only asks for it.
-    fn layers(role: Role) -> impl Strategy<Value = Layer> {
+    fn layers(role: PolicyFileRole) -> impl Strategy<Value = Layer> {
         let closing = vec![Decision::Ask, Decision::Deny];
         let all = vec![Decision::Allow, Decision::Ask, Decision::Deny];
-        let decisions = if role == Role::Session { closing.clone() } else { all };
+        let decisions = if role == PolicyFileRole::Session { closing.clone() } else { all };
         let decision = || prop::sample::select(decisions.clone());
         let commands =
             prop::collection::btree_map(prop::sample::select(PATTERNS), command_rules(decision()), 0..4);
@@ -434,7 +468,7 @@ mod tests {
                 tools,
                 opened_variables: opened
                     .into_iter()
-                    .filter(|name| role == Role::Operator && !denied_variables.contains(name))
+                    .filter(|name| role == PolicyFileRole::Operator && !denied_variables.contains(name))
                     .collect(),
                 denied_variables,
             },

@@ -19,9 +19,9 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use proptest::prelude::*;
-    use ringfence_authz::shell::{Script, Simple, Word, parse};
     use ringfence_authz::{Action, Policy, judge};
-    use ringfence_types::{Bytes, Call, Decision, Exec, NetMode, Profile, Root, StandardInput};
+    use ringfence_shell::{Script, ShellWord, SimpleCommand, parse};
+    use ringfence_types::{ByteString, Call, Decision, ExecCall, NetMode, Profile, Root, StandardInput};
     use tempfile::TempDir;
 
     use crate::machine::{HOME, Machine, WORKSPACE};
@@ -46,7 +46,7 @@ mod tests {
         /// What is allowed runs only what is allowed by itself, where it runs, and changes no file.
         #[test]
         fn what_is_allowed_runs_only_what_is_allowed(text in commands()) {
-            prop_assume!(decision(&["sh", "-c", &text].map(Bytes::from), Path::new("")) == Decision::Allow);
+            prop_assume!(decision(&["sh", "-c", &text].map(ByteString::from), Path::new("")) == Decision::Allow);
             for (shell, run) in everywhere(&text) {
                 for call in &run.calls {
                     let decision = decision(&call.argv, &call.cwd);
@@ -64,7 +64,10 @@ mod tests {
         let call = |cwd: &str, argv: &[&str]| {
             format!(
                 "{:?}",
-                Ran { cwd: PathBuf::from(cwd), argv: argv.iter().map(|word| Bytes::from(*word)).collect() }
+                Ran {
+                    cwd: PathBuf::from(cwd),
+                    argv: argv.iter().map(|word| ByteString::from(*word)).collect()
+                }
             )
         };
         assert!(seen.contains(&call("", &["rm", "a b"])), "{seen:?}");
@@ -267,30 +270,31 @@ mod tests {
         script.commands.iter().any(|simple| covers(simple, &call.argv))
     }
 
-    fn covers(simple: &Simple, argv: &[Bytes]) -> bool {
+    fn covers(simple: &SimpleCommand, argv: &[ByteString]) -> bool {
         words_cover(&simple.words, argv)
     }
 
     /// A literal word is one argument; any other may become any number of them.
-    fn words_cover(words: &[Word], argv: &[Bytes]) -> bool {
+    fn words_cover(words: &[ShellWord], argv: &[ByteString]) -> bool {
         match words.split_first() {
             None => argv.is_empty(),
-            Some((Word::Literal(bytes), words)) => argv
+            Some((ShellWord::Literal(bytes), words)) => argv
                 .split_first()
                 .is_some_and(|(first, rest)| first.as_slice() == bytes && words_cover(words, rest)),
             Some((_, words)) => (0..=argv.len()).any(|taken| words_cover(words, &argv[taken..])),
         }
     }
 
-    fn decision(argv: &[Bytes], cwd: &Path) -> Decision {
+    fn decision(argv: &[ByteString], cwd: &Path) -> Decision {
         let mut policy = Policy::new(Profile::Guarded);
-        policy.home = Some(Bytes::from(HOME));
-        let roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
-        let cwd = Bytes::from(Path::new(WORKSPACE).join(cwd));
-        let call = Call::Exec(Exec {
+        policy.home = Some(ByteString::from(HOME));
+        let roots = vec![Root { path: ByteString::from(WORKSPACE), access: policy.access }];
+        let cwd = ByteString::from(Path::new(WORKSPACE).join(cwd));
+        let call = Call::Exec(ExecCall {
             argv: argv.to_vec(),
             cwd,
             env: Vec::new(),
+            ceiling: None,
             net: NetMode::None,
             stdin: StandardInput::None,
         });
@@ -302,7 +306,7 @@ mod tests {
     #[derive(Debug)]
     struct Ran {
         cwd: PathBuf,
-        argv: Vec<Bytes>,
+        argv: Vec<ByteString>,
     }
 
     struct Run {
@@ -437,7 +441,7 @@ mod tests {
             .map(|call| {
                 let cwd = Path::new(OsStr::from_bytes(call[0]));
                 let cwd = cwd.strip_prefix(workspace).map_or(PathBuf::from(".."), Path::to_owned);
-                Ran { cwd, argv: call[1..].iter().map(|word| Bytes::from(*word)).collect() }
+                Ran { cwd, argv: call[1..].iter().map(|word| ByteString::from(*word)).collect() }
             })
             .collect()
     }

@@ -1,36 +1,41 @@
-//! Asking the person at the terminal.
+//! Approval prompts at the controlling terminal.
 //!
-//! INVARIANT: whatever is not a clear yes after the question was shown is a no: Enter, Ctrl-C, the end of input, silence, a
-//! terminal that goes away, keys that were typed before.
+//! INVARIANT: only a clear yes after the prompt was shown is a yes. Enter, Ctrl-C, end of input, silence, a
+//! closed terminal and keys typed earlier are a denial.
 
-mod device;
+mod approval_screen;
 mod operator;
-mod prompt;
+mod pages;
 mod screen;
+mod tty;
 
 use std::io::Write as _;
 use std::time::Duration;
 
-use ringfence_runtime::approval::{Reply, Say, Terms, Waiting};
-use ringfence_runtime::authz::Judgement;
-use ringfence_runtime::ledger::{ApprovalAnswer, ApprovalDecision, ApprovalRequest};
-use ringfence_runtime::{Approver, Heard};
-use ringfence_types::{Bytes, Principal};
+use ringfence_authz::Judgement;
+use ringfence_ledger::{ApprovalAnswer, ApprovalDecision, ApprovalRequest};
+use ringfence_runtime::approvals::{ApprovalWait, GrantTerms, OperatorDecision, OperatorReply};
+use ringfence_runtime::{Approver, ApproverReply};
+use ringfence_types::{ByteString, Principal};
 
 use crate::environment::Environment;
-use crate::explain::{self, Style};
-use device::{Device, Silence};
-use prompt::{Manner, Page};
-use screen::{Mark, Screen};
+use crate::explain::{self, TextColor, TextStyle};
+use approval_screen::{ConfirmationMode, ScreenPage};
+use pages::{PageOutcome, fitted, show};
+use screen::Screen;
+use tty::{NoAnswer, PromptTty};
 
-pub(crate) use operator::{Need, authenticate, has_ledger, here, record, require};
-pub(crate) use prompt::{Explains, Prompt, span};
+pub(crate) use approval_screen::{ApprovalScreen, ExplainSupport, span};
+pub(crate) use operator::{OperatorRequirement, authenticate, has_ledger, here, record, require};
 
-/// How long somebody who started a command has for the word that it asks for.
+/// Timeout for the word that a command of the operator asks for.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Answers that are none; then the answer is no.
+/// Number of invalid inputs after which the answer is a denial.
 const TRIES: u32 = 20;
+
+/// Number of repeated prompts after resizes; then the answer is a denial.
+const SHOWINGS: u32 = 20;
 
 const CTRL_C: u8 = 3;
 const CTRL_D: u8 = 4;
@@ -38,50 +43,53 @@ const BACKSPACE: u8 = 8;
 const ESCAPE: u8 = 27;
 const DELETE: u8 = 127;
 
-/// A question as it is shown at a terminal, wherever it waits.
-pub(crate) trait Posed {
+/// An approval that a terminal can show, from any backend.
+pub(crate) trait PromptSource {
     fn request(&self) -> &ApprovalRequest;
-    /// How long it waits yet.
+    /// Remaining time.
     fn left(&self) -> Duration;
-    /// What somebody else has answered meanwhile.
+    /// The decision made elsewhere meanwhile.
     fn decided(&self) -> Option<ApprovalDecision>;
 
-    /// Every part with its decision, where this process has judged it.
+    /// Every part with its decision, if this process evaluated the call.
     fn judgement(&self) -> Option<&Judgement> {
         None
     }
 }
 
-impl Posed for Waiting<'_> {
+impl PromptSource for ApprovalWait<'_> {
     fn request(&self) -> &ApprovalRequest {
-        Waiting::request(self)
+        ApprovalWait::request(self)
     }
 
     fn left(&self) -> Duration {
-        Waiting::left(self)
+        ApprovalWait::left(self)
     }
 
     fn decided(&self) -> Option<ApprovalDecision> {
-        Waiting::decided(self)
+        ApprovalWait::decided(self)
     }
 
     fn judgement(&self) -> Option<&Judgement> {
-        Waiting::judgement(self)
+        ApprovalWait::judgement(self)
     }
 }
 
-/// The controlling terminal of this process. It is opened when something is asked, and never anything else instead:
-/// the standard input belongs to the command.
+/// The controlling terminal of this process, opened when a prompt is needed. Never standard input, which
+/// belongs to the command.
 #[derive(Clone, Debug)]
-pub(crate) struct Terminal {
-    variables: Vec<(Bytes, Bytes)>,
-    /// `None`: this process runs in a session, whose terminal is the agent's and nobody's who may answer.
+pub(crate) struct ControllingTerminal {
+    variables: Vec<(ByteString, ByteString)>,
+    /// `None`: this process runs in a session, whose terminal the agent controls.
     operator: Option<Principal>,
 }
 
-impl Terminal {
+impl ControllingTerminal {
     pub(crate) fn new(environment: &Environment) -> Self {
-        Self { variables: environment.all.clone(), operator: authenticate(environment, Need::Nothing).ok() }
+        Self {
+            variables: environment.all.clone(),
+            operator: authenticate(environment, OperatorRequirement::Nothing).ok(),
+        }
     }
 
     fn screen(&self) -> Screen {
@@ -89,67 +97,73 @@ impl Terminal {
         Screen::of(name.map(|(_, value)| value.as_slice()))
     }
 
-    /// Asks about a question, and says what came of it.
-    pub(crate) fn asked(&self, question: &dyn Posed) -> Heard {
-        let Some(operator) = &self.operator else { return Heard::Interrupted };
+    /// Shows the prompt and returns the reply.
+    pub(crate) fn asked(&self, question: &dyn PromptSource) -> ApproverReply {
+        let Some(operator) = &self.operator else { return ApproverReply::Interrupted };
         let elsewhere = || question.decided().is_some();
-        let Some(device) = Device::controlling(question.left(), &elsewhere) else {
-            return Heard::Interrupted;
+        let Some(device) = PromptTty::controlling(question.left(), &elsewhere) else {
+            return ApproverReply::Interrupted;
         };
         let mut device = device.on_screen(self.screen());
-        let style = Style::of(&self.variables, device.terminal());
-        let heard = answer(&mut device, &Conversation::of(question), style);
+        let style = TextStyle::of(&self.variables, device.terminal());
+        let heard = answer(&mut device, &ApprovalDialog::of(question), style);
         match heard {
-            Ok((say, reason)) => Heard::Reply(Reply { by: operator.clone(), say, reason }),
-            Err(Silence::TimedOut) => Heard::Silence,
-            Err(Silence::Interrupted | Silence::Gone) => Heard::Interrupted,
-            Err(Silence::Elsewhere) => {
+            Ok((say, reason)) => ApproverReply::Reply(OperatorReply { by: operator.clone(), say, reason }),
+            Err(NoAnswer::TimedOut) => ApproverReply::Silence,
+            Err(NoAnswer::Interrupted | NoAnswer::Gone) => ApproverReply::Interrupted,
+            Err(NoAnswer::Elsewhere) => {
                 let text = question.decided().map(|decision| told(&decision)).unwrap_or_default();
                 let _gone = device.write(&format!("\n{text}\n"));
-                Heard::Elsewhere
+                ApproverReply::Elsewhere
             }
         }
     }
 
-    /// Shows a question that was answered on the command line, and asks whether that is meant.
-    pub(crate) fn confirmed(&self, question: &dyn Posed, meant: &str) -> Option<bool> {
+    /// Shows an approval that was answered by an argument, and asks for confirmation.
+    pub(crate) fn confirmed(&self, question: &dyn PromptSource, meant: &str) -> Option<bool> {
         self.operator.as_ref()?;
         let elsewhere = || question.decided().is_some();
-        let mut device = Device::controlling(question.left(), &elsewhere)?.on_screen(self.screen());
-        let style = Style::of(&self.variables, device.terminal());
-        Some(confirm(&mut device, &Conversation::of(question).prompt, (meant, style)).unwrap_or(false))
+        let mut device = PromptTty::controlling(question.left(), &elsewhere)?.on_screen(self.screen());
+        let style = TextStyle::of(&self.variables, device.terminal());
+        Some(confirm(&mut device, &ApprovalDialog::of(question).prompt, meant, style).unwrap_or(false))
     }
 
-    /// Shows what a yes would permit, and takes the whole word for it: for what is no question of a session.
+    /// Shows what a yes would permit and requires the typed word, for decisions outside a session.
     pub(crate) fn permitted(&self, shown: &str, meant: &str) -> bool {
         let Some(_operator) = &self.operator else { return false };
-        let Some(device) = Device::controlling(PATIENCE, &|| false) else { return false };
+        let Some(device) = PromptTty::controlling(PATIENCE, &|| false) else { return false };
         let mut device = device.on_screen(self.screen());
-        let style = Style::of(&self.variables, device.terminal());
-        permit(&mut device, shown, (meant, style)).unwrap_or(false)
+        let style = TextStyle::of(&self.variables, device.terminal());
+        permit(&mut device, shown, meant, style).unwrap_or(false)
     }
 }
 
-impl Approver for Terminal {
+impl Approver for ControllingTerminal {
     fn is_there(&mut self) -> bool {
-        self.operator.is_some() && device::foreground().is_some()
+        self.operator.is_some() && tty::foreground().is_some()
     }
 
-    fn ask(&mut self, question: &Waiting<'_>) -> Heard {
+    fn ask(&mut self, question: &ApprovalWait<'_>) -> ApproverReply {
         self.asked(question)
     }
 
     fn tell(&mut self, text: &str) {
-        let Some(mut terminal) = device::foreground() else { return };
-        // An answer that cannot be shown is one all the same. A terminal in raw mode needs the carriage return.
+        let Some(mut terminal) = tty::foreground() else { return };
+        // The answer counts even if it cannot be shown. A terminal in raw mode needs the carriage return.
         let _gone = write!(terminal, "{text}\r\n");
     }
 }
 
-/// A decision of somebody else, in a line.
+/// A decision made elsewhere, in one line.
 pub(crate) fn told(decision: &ApprovalDecision) -> String {
-    let reason = decision.reason.as_deref().map(|reason| format!(" ({})", Bytes::from(reason).display()));
-    format!("answered elsewhere: {} by {}{}", word(decision.answer), decision.by, reason.unwrap_or_default())
+    let reason =
+        decision.reason.as_deref().map(|reason| format!(" ({})", ByteString::from(reason).display()));
+    format!(
+        "answered elsewhere: {} by {}{}",
+        word(decision.answer),
+        decision.actor,
+        reason.unwrap_or_default()
+    )
 }
 
 pub(crate) fn word(answer: ApprovalAnswer) -> &'static str {
@@ -157,159 +171,190 @@ pub(crate) fn word(answer: ApprovalAnswer) -> &'static str {
         ApprovalAnswer::Once => "allowed once",
         ApprovalAnswer::Session => "allowed for this session",
         ApprovalAnswer::AlwaysHere => "always allowed here",
-        ApprovalAnswer::Denied => "denied",
+        ApprovalAnswer::Deny => "denied",
         ApprovalAnswer::Expired => "expired without an answer",
-        ApprovalAnswer::Unreachable => "nobody could be asked",
-        ApprovalAnswer::Superseded => "changed meanwhile, to be asked again",
+        ApprovalAnswer::Unreachable => "no approver was available",
+        ApprovalAnswer::Superseded => "superseded: the action changed",
     }
 }
 
-/// A question and what can be shown about it.
-struct Conversation<'a> {
-    prompt: Prompt<'a>,
-    question: Option<&'a dyn Posed>,
+/// A prompt and the details it can show.
+struct ApprovalDialog<'a> {
+    prompt: ApprovalScreen<'a>,
+    question: Option<&'a dyn PromptSource>,
 }
 
-impl<'a> Conversation<'a> {
-    fn of(question: &'a dyn Posed) -> Self {
-        let explains = if question.judgement().is_some() { Explains::Yes } else { Explains::No };
-        Self { prompt: Prompt::new(question.request(), question.left(), explains), question: Some(question) }
+impl<'a> ApprovalDialog<'a> {
+    fn of(question: &'a dyn PromptSource) -> Self {
+        let explains = if question.judgement().is_some() { ExplainSupport::Yes } else { ExplainSupport::No };
+        Self {
+            prompt: ApprovalScreen::new(question.request(), question.left(), explains),
+            question: Some(question),
+        }
     }
 
-    fn explained(&self, style: Style) -> String {
-        let judgement = self.question.and_then(Posed::judgement);
-        judgement.map(|judgement| explain::tree(Ok(judgement), style)).unwrap_or_default()
+    fn explained(&self, width: usize, style: TextStyle) -> String {
+        let judgement = self.question.and_then(PromptSource::judgement);
+        // Lines are cut at the screen width, which could split a colour sequence.
+        let plain = TextStyle { ink: TextColor::Plain, ..style };
+        let tree = judgement.map(|judgement| explain::tree(Ok(judgement), plain)).unwrap_or_default();
+        fitted(&tree, width)
     }
 }
 
-type Said = (Say, Option<String>);
+type DialogAnswer = (OperatorDecision, Option<String>);
 
-fn answer(device: &mut Device<'_>, conversation: &Conversation<'_>, style: Style) -> Result<Said, Silence> {
+fn answer(
+    device: &mut PromptTty<'_>,
+    conversation: &ApprovalDialog<'_>,
+    style: TextStyle,
+) -> Result<DialogAnswer, NoAnswer> {
     let heard = converse(device, conversation, style).and_then(|say| {
         let wanted = conversation.prompt.wants_reason();
         let reason = if wanted { why(device)? } else { None };
-        // Without the reason that it takes, a yes is none.
-        let say = if wanted && reason.is_none() { Say::Deny } else { say };
+        // A yes without a required reason is a denial.
+        let say = if wanted && reason.is_none() { OperatorDecision::Deny } else { say };
         Ok((say, reason.or_else(|| wanted.then(|| "none given".to_owned()))))
     });
     let word = match &heard {
         Ok((say, _)) => said(say),
-        Err(Silence::TimedOut) => "no answer: denied",
-        Err(Silence::Interrupted) => "interrupted: denied",
-        Err(Silence::Gone | Silence::Elsewhere) => return heard,
+        Err(NoAnswer::TimedOut) => "no answer: denied",
+        Err(NoAnswer::Interrupted) => "interrupted: denied",
+        Err(NoAnswer::Gone | NoAnswer::Elsewhere) => return heard,
     };
-    // An answer that cannot be shown is one all the same.
+    // The answer counts even if it cannot be shown.
     let _gone = device.write(&format!("{word}\n"));
     heard
 }
 
-fn said(say: &Say) -> &'static str {
+fn said(say: &OperatorDecision) -> &'static str {
     match say {
-        Say::Once | Say::Edited(_) => "allowed once",
-        Say::Session(_) => "allowed for this session",
-        Say::AlwaysHere { .. } => "always allowed here",
-        Say::Deny => "denied",
+        OperatorDecision::Once | OperatorDecision::Edited(_) => "allowed once",
+        OperatorDecision::Session(_) => "allowed for this session",
+        OperatorDecision::AlwaysHere { .. } => "always allowed here",
+        OperatorDecision::Deny => "denied",
     }
 }
 
-fn why(device: &mut Device<'_>) -> Result<Option<String>, Silence> {
+fn why(device: &mut PromptTty<'_>) -> Result<Option<String>, NoAnswer> {
     const LONGEST: usize = 300;
     device.write("why? > ")?;
     let typed = typed(device, LONGEST)?;
     Ok(typed.map(|reason| reason.trim().to_owned()).filter(|reason| !reason.is_empty()))
 }
 
-fn converse(device: &mut Device<'_>, conversation: &Conversation<'_>, style: Style) -> Result<Say, Silence> {
+fn converse(
+    device: &mut PromptTty<'_>,
+    conversation: &ApprovalDialog<'_>,
+    style: TextStyle,
+) -> Result<OperatorDecision, NoAnswer> {
+    for _showing in 0..SHOWINGS {
+        if let Some(say) = pose(device, conversation, style)? {
+            return Ok(say);
+        }
+    }
+    Ok(OperatorDecision::Deny)
+}
+
+/// Shows the prompt and reads an answer. `None`: the screen was resized, which may have rewrapped lines, so
+/// the input does not count.
+fn pose(
+    device: &mut PromptTty<'_>,
+    conversation: &ApprovalDialog<'_>,
+    style: TextStyle,
+) -> Result<Option<OperatorDecision>, NoAnswer> {
     let prompt = &conversation.prompt;
+    let size = device.size();
     let page = prompt.page(device.width(), style);
-    let mark = begin(device, &page.text)?;
+    let PageOutcome::All(mark) = show(device, &page.text)? else { return Ok(Some(OperatorDecision::Deny)) };
     device.settle()?;
     for _try in 0..TRIES {
         device.forget()?;
         device.write(&format!("{mark}: {}", page.choices))?;
-        match next(device, prompt, &page)? {
-            Step::Answer(say) => return Ok(say),
-            Step::Explain => device.write(&format!("\n{}\n", conversation.explained(style)))?,
-            Step::View => device.write(&format!("\n{}\n", prompt.whole(device.width(), style)))?,
-            Step::Choose => {
+        let step = next(device, prompt, &page)?;
+        if step != DialogStep::Answer(OperatorDecision::Deny) && device.size() != size {
+            return Ok(None);
+        }
+        match step {
+            DialogStep::Answer(say) => return Ok(Some(say)),
+            DialogStep::Explain => {
+                let explained = conversation.explained(device.width(), style);
+                device.write(&format!("\n{explained}\n"))?;
+            }
+            DialogStep::Choose => {
                 device.write(&format!("\n{}", prompt.grades(device.width(), style)))?;
                 if let Some(say) = choose(device, prompt)? {
-                    return Ok(say);
+                    return Ok((say == OperatorDecision::Deny || device.size() == size).then_some(say));
                 }
             }
-            Step::Again => device.write("\n")?,
+            DialogStep::Again => device.write("\n")?,
         }
     }
-    Ok(Say::Deny)
+    Ok(Some(OperatorDecision::Deny))
 }
 
-/// Shows a question on an empty screen, with a mark that stands on the line of the answer as well.
-fn begin(device: &mut Device<'_>, text: &str) -> Result<Mark, Silence> {
-    // Without it the operator could not tell this question from one that a command has drawn.
-    let mark = Mark::fresh().map_err(|_no_randomness| Silence::Gone)?;
-    device.clear()?;
-    device.write(&format!("mark {mark}: the line of the answer has the same\n{text}\n"))?;
-    Ok(mark)
-}
-
-/// Shows everything and takes one key, or the whole word where much is at stake.
+/// Shows everything and reads one key, or the typed word for a high risk.
 fn confirm(
-    device: &mut Device<'_>,
-    prompt: &Prompt<'_>,
-    (meant, style): (&str, Style),
-) -> Result<bool, Silence> {
+    device: &mut PromptTty<'_>,
+    prompt: &ApprovalScreen<'_>,
+    meant: &str,
+    style: TextStyle,
+) -> Result<bool, NoAnswer> {
+    let size = device.size();
     let page = prompt.page(device.width(), style);
-    let mark = begin(device, &page.text)?;
-    if page.hidden > 0 {
-        device.write(&prompt.whole(device.width(), style))?;
-    }
+    let PageOutcome::All(mark) = show(device, &page.text)? else { return Ok(false) };
     device.settle()?;
     let yes = match page.manner {
-        Manner::Key => {
-            device.write(&format!("{mark}: {meant}? [y]es, anything else is no > "))?;
+        ConfirmationMode::Key => {
+            device.write(&format!("{mark}: {meant}? [y]es, anything else denies > "))?;
             key(&device.burst()?) == Some(b'y')
         }
-        Manner::Word => the_word(device, &format!("{mark}: {meant}"), style)?,
+        ConfirmationMode::Word => the_word(device, &format!("{mark}: {meant}"), style)?,
     };
     device.write("\n")?;
-    Ok(yes)
+    // A yes after a resize does not count, because lines may have been rewrapped.
+    Ok(yes && device.size() == size)
 }
 
-fn permit(device: &mut Device<'_>, shown: &str, (meant, style): (&str, Style)) -> Result<bool, Silence> {
-    let mark = begin(device, shown)?;
+fn permit(device: &mut PromptTty<'_>, shown: &str, meant: &str, style: TextStyle) -> Result<bool, NoAnswer> {
+    let size = device.size();
+    let PageOutcome::All(mark) = show(device, shown)? else { return Ok(false) };
     device.settle()?;
-    the_word(device, &format!("{mark}: {meant}"), style)
+    let yes = the_word(device, &format!("{mark}: {meant}"), style)?;
+    Ok(yes && device.size() == size)
 }
 
-fn the_word(device: &mut Device<'_>, meant: &str, style: Style) -> Result<bool, Silence> {
+fn the_word(device: &mut PromptTty<'_>, meant: &str, style: TextStyle) -> Result<bool, NoAnswer> {
     const LONGEST: usize = 40;
-    device.write(&format!("{meant}? type {}, anything else is no > ", style.strong("yes")))?;
+    device.write(&format!("{meant}? type {}, anything else denies > ", style.strong("yes")))?;
     Ok(typed(device, LONGEST)?.as_deref() == Some("yes"))
 }
 
-/// What follows from something typed.
+/// The effect of an input.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
-    Answer(Say),
+enum DialogStep {
+    Answer(OperatorDecision),
     Explain,
-    View,
-    /// Which of several rules is stored.
+    /// Choose which of several rules to store.
     Choose,
-    /// It meant nothing.
+    /// Invalid input.
     Again,
 }
 
-fn next(device: &mut Device<'_>, prompt: &Prompt<'_>, page: &Page) -> Result<Step, Silence> {
+fn next(
+    device: &mut PromptTty<'_>,
+    prompt: &ApprovalScreen<'_>,
+    page: &ScreenPage,
+) -> Result<DialogStep, NoAnswer> {
     const LONGEST: usize = 40;
     match page.manner {
-        Manner::Key => Ok(key_step(key(&device.burst()?), prompt)),
-        Manner::Word => {
-            Ok(typed(device, LONGEST)?.map_or(Step::Answer(Say::Deny), |word| word_step(&word, page, prompt)))
-        }
+        ConfirmationMode::Key => Ok(key_step(key(&device.burst()?), prompt)),
+        ConfirmationMode::Word => Ok(typed(device, LONGEST)?
+            .map_or(DialogStep::Answer(OperatorDecision::Deny), |word| word_step(&word, prompt))),
     }
 }
 
-/// One key, with or without Enter after it. What sends more than that is a paste, a mouse or a key without a letter.
+/// One key, optionally followed by Enter. A longer input is a paste, a mouse event or a special key.
 fn key(burst: &[u8]) -> Option<u8> {
     match burst {
         [key] | [key, b'\r' | b'\n'] => Some(*key),
@@ -317,32 +362,38 @@ fn key(burst: &[u8]) -> Option<u8> {
     }
 }
 
-/// Small letters only: capitals are the ends of what arrow keys send.
-fn key_step(key: Option<u8>, prompt: &Prompt<'_>) -> Step {
-    let offers = prompt.request.offers.len();
+/// Lower case only: sequences of arrow keys end in capitals.
+fn key_step(key: Option<u8>, prompt: &ApprovalScreen<'_>) -> DialogStep {
+    let offers = prompt.request.grant_offers.len();
     match key {
-        Some(b'\r' | b'\n' | CTRL_C | CTRL_D | b'd' | b'n') => Step::Answer(Say::Deny),
-        Some(b'o') => Step::Answer(Say::Once),
-        Some(b's') if prompt.offers_session() => Step::Answer(Say::Session(Terms::default())),
-        Some(b'a') if offers == 1 => Step::Answer(Say::AlwaysHere { offer: 0, terms: Terms::default() }),
-        Some(b'a') if offers > 1 => Step::Choose,
-        Some(b'e') if prompt.explains == Explains::Yes => Step::Explain,
-        _ => Step::Again,
+        Some(b'\r' | b'\n' | CTRL_C | CTRL_D | b'd' | b'n') => DialogStep::Answer(OperatorDecision::Deny),
+        Some(b'o') => DialogStep::Answer(OperatorDecision::Once),
+        Some(b's') if prompt.offers_session() => {
+            DialogStep::Answer(OperatorDecision::Session(GrantTerms::default()))
+        }
+        Some(b'a') if offers == 1 => {
+            DialogStep::Answer(OperatorDecision::AlwaysHere { offer: 0, terms: GrantTerms::default() })
+        }
+        Some(b'a') if offers > 1 => DialogStep::Choose,
+        Some(b'e') if prompt.explains == ExplainSupport::Yes => DialogStep::Explain,
+        _ => DialogStep::Again,
     }
 }
 
-fn word_step(word: &str, page: &Page, prompt: &Prompt<'_>) -> Step {
+fn word_step(word: &str, prompt: &ApprovalScreen<'_>) -> DialogStep {
     match word {
-        "yes" => Step::Answer(Say::Once),
-        "explain" | "e" if prompt.explains == Explains::Yes => Step::Explain,
-        "view" | "v" if page.hidden > 0 => Step::View,
-        _ => Step::Answer(Say::Deny),
+        "yes" => DialogStep::Answer(OperatorDecision::Once),
+        "explain" | "e" if prompt.explains == ExplainSupport::Yes => DialogStep::Explain,
+        _ => DialogStep::Answer(OperatorDecision::Deny),
     }
 }
 
-/// Which of the rules. Anything but a number goes back to the question.
-fn choose(device: &mut Device<'_>, prompt: &Prompt<'_>) -> Result<Option<Say>, Silence> {
-    let offers = prompt.request.offers.len();
+/// Reads the number of a rule. Any other input returns to the prompt.
+fn choose(
+    device: &mut PromptTty<'_>,
+    prompt: &ApprovalScreen<'_>,
+) -> Result<Option<OperatorDecision>, NoAnswer> {
+    let offers = prompt.request.grant_offers.len();
     device.forget()?;
     device.write(&format!("which one? [1-{offers}], anything else goes back > "))?;
     let burst = device.burst()?;
@@ -350,15 +401,15 @@ fn choose(device: &mut Device<'_>, prompt: &Prompt<'_>) -> Result<Option<Say>, S
     let index = number.and_then(|number| usize::try_from(number).ok()?.checked_sub(1));
     device.write("\n")?;
     match key(&burst) {
-        Some(CTRL_C | CTRL_D) => Ok(Some(Say::Deny)),
+        Some(CTRL_C | CTRL_D) => Ok(Some(OperatorDecision::Deny)),
         _ => Ok(index
             .filter(|index| *index < offers)
-            .map(|offer| Say::AlwaysHere { offer, terms: Terms::default() })),
+            .map(|offer| OperatorDecision::AlwaysHere { offer, terms: GrantTerms::default() })),
     }
 }
 
-/// A line as it is typed, shown as it grows. `None`: somebody wants out.
-fn typed(device: &mut Device<'_>, longest: usize) -> Result<Option<String>, Silence> {
+/// Reads a line with echo. `None`: the person cancelled.
+fn typed(device: &mut PromptTty<'_>, longest: usize) -> Result<Option<String>, NoAnswer> {
     let mut word = String::new();
     let mut spoiled = false;
     loop {
@@ -378,7 +429,7 @@ fn typed(device: &mut Device<'_>, longest: usize) -> Result<Option<String>, Sile
                     word.push(char::from(byte));
                     device.write(&char::from(byte).to_string())?;
                 }
-                // Too long, or no letter: whatever it is, it is not the word.
+                // Too long or no letter: it cannot be the word.
                 _ => spoiled = true,
             }
         }

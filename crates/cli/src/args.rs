@@ -4,15 +4,15 @@ mod agent;
 mod approvals;
 mod config;
 mod danger;
+mod env;
 mod identity;
 mod image;
 mod ledger;
+mod proposal;
 mod scan;
 mod secret;
 mod serve;
 mod session;
-mod tx;
-mod variable;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,26 +21,26 @@ use std::process::ExitCode;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
-use ringfence_types::units::{self, Cpus, Duration, Size};
-use ringfence_types::{Access, Backend, Bytes, Control, NetMode, Profile};
+use ringfence_types::units::{self, ByteSize, CpuCount, HumanDuration};
+use ringfence_types::{Access, Backend, ByteString, Control, NetMode, Profile};
 
-use crate::logging::Logs;
+use crate::logging::LogSettings;
 use crate::output;
-use crate::redactor::Redactor;
+use crate::redactor::CliRedactor;
 
-pub(crate) use agent::{Agent, Change, ExecServer, Init, Mcp, Status};
-pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke};
+pub(crate) use agent::{AgentKind, ExecServerArgs, InitArgs, McpArgs, SettingsChangeArgs, StatusArgs};
+pub(crate) use approvals::{ApprovalsCommand, ApproveArgs, GrantsCommand, RevokeArgs};
 pub(crate) use config::ConfigCommand;
 pub(crate) use danger::DangerArgs;
+pub(crate) use env::EnvArg;
 pub(crate) use identity::{DeviceCommand, OperatorCommand, RightsArgs, TokenCommand, TokenCreate};
-pub(crate) use image::{EngineArgs, ImageCommand, InContainer, SignatureArgs};
-pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
-pub(crate) use scan::Scan;
-pub(crate) use secret::{Kind, ScopeArgs, SecretCommand};
-pub(crate) use serve::Serve;
-pub(crate) use session::{AtDaemon, CreateSession, OneCall, SessionCommand, SessionRun};
-pub(crate) use tx::{Propose, TxCommand};
-pub(crate) use variable::Variable;
+pub(crate) use image::{ContainerArgs, EngineArgs, ImageCommand, SignatureArgs};
+pub(crate) use ledger::{AgeArg, ExportFormat, LedgerCommand, RecordFilterArgs, TimeArg, VerifyArgs};
+pub(crate) use proposal::{ProposalCommand, ProposalCreateArgs};
+pub(crate) use scan::ScanArgs;
+pub(crate) use secret::{ScopeArgs, SecretCommand, SecretKindArgs};
+pub(crate) use serve::ServeArgs;
+pub(crate) use session::{CallArgs, DaemonArgs, SessionCommand, SessionCreateArgs, SessionRunArgs};
 
 /// Exit code when Ringfence itself failed, usage included (docs/errors.md).
 pub(crate) const FAILED: u8 = 125;
@@ -49,84 +49,87 @@ pub(crate) const FAILED: u8 = 125;
 #[command(
     name = "ringfence",
     version,
-    about = "Runs what an agent wants to do inside a kernel-enforced fence, and records everything.",
-    after_help = "Start with:\n  ringfence run -- git status     run a command inside the fence\n  ringfence check -- rm -rf /     what policy says about an action, without doing it\n  ringfence doctor                what this machine enforces\n  ringfence ledger tail           what happened so far",
+    about = "Run the commands of AI agents inside a kernel-enforced sandbox, and record everything",
+    after_help = "Start with:\n  ringfence run -- git status     run a command inside the sandbox\n  ringfence check -- rm -rf /     show the policy decision without running anything\n  ringfence doctor                show what this machine enforces\n  ringfence ledger tail           show what happened",
     max_term_width = 100
 )]
 struct Cli {
-    /// Log to standard error: error, warn, info, debug or trace; `LEVEL:json` as JSON lines
+    /// Log level on standard error: error, warn, info, debug or trace; `LEVEL:json` for JSON lines
     #[arg(long, global = true, value_name = "LEVEL", display_order = 990)]
-    log: Option<Logs>,
-    /// The same, shorter: -v info, -vv debug, -vvv trace
+    log: Option<LogSettings>,
+    /// Short for --log: -v info, -vv debug, -vvv trace
     #[arg(short, global = true, action = clap::ArgAction::Count, conflicts_with = "log", display_order = 991)]
     verbose: u8,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Run a command inside the fence
-    Run(Box<Run>),
-    /// Would this be allowed, asked or denied? Judges without doing anything
-    Check(Box<Check>),
-    /// Show, explain, test and approve policy
+pub(crate) enum CliCommand {
+    /// Run a command inside the sandbox
+    Run(Box<RunArgs>),
+    /// Show whether policy allows, asks about or denies an action, without executing it
+    Check(Box<CheckArgs>),
+    /// Show, explain, test and approve policies
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Read, write, list or link files of the workspace as an agent's file tool would
+    /// Read, write, list or link workspace files under the rules for file tools
     #[command(subcommand)]
     File(FileCommand),
-    /// Get a page as an agent's fetch tool would: by the rules about hosts, without cookies, redirects judged one by one
-    Fetch(Box<Fetch>),
-    /// Find credentials in files, directories, standard input and git changes
-    Scan(Box<Scan>),
-    /// Answer questions of agents, from any terminal; list and take back stored answers
+    /// Fetch a URL under the host rules, without cookies; each redirect is evaluated
+    Fetch(Box<FetchArgs>),
+    /// Find secrets in files, directories, standard input and git changes
+    Scan(Box<ScanArgs>),
+    /// List and answer approval requests
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
-    /// Serve sessions of agents to operators and programs, at a socket
-    Serve(Serve),
-    /// Sessions of the daemon, and those that go on from one command to the next
+    /// List and revoke grants, the stored answers
+    #[command(subcommand)]
+    Grants(GrantsCommand),
+    /// Run the daemon: sessions, approvals and the API on a socket
+    Serve(ServeArgs),
+    /// Manage daemon sessions and named local sessions
     #[command(subcommand)]
     Session(SessionCommand),
-    /// Propose changes without making them; look at, apply or discard what was proposed
+    /// Submit changes as proposals; list, show, apply or discard them
     #[command(subcommand)]
-    Tx(TxCommand),
-    /// Show what this machine enforces, by trying each control
-    Doctor(Doctor),
-    /// Read and verify the record of everything that happened
+    Proposal(ProposalCommand),
+    /// Test each control and show what this machine enforces
+    Doctor(DoctorArgs),
+    /// Read, verify and export the ledger
     #[command(subcommand)]
     Ledger(LedgerCommand),
-    /// Keep secrets for tools and providers, encrypted, and say who may have them
+    /// Store encrypted secrets and control where they may be used
     #[command(subcommand)]
     Secret(SecretCommand),
-    /// Check and show the operator's file
+    /// Check and show the operator's configuration
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Tokens for programs and people who talk to the daemon
+    /// Manage API tokens
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Clients with a key of their own: let them in, list them, revoke them
+    /// Pair, list and revoke devices, which are clients with their own key
     #[command(subcommand)]
     Device(DeviceCommand),
-    /// People who sign in with a name and a password
+    /// Manage operators, who sign in with a name and a password
     #[command(subcommand)]
     Operator(OperatorCommand),
-    /// Judge what an agent is about to do; its own hooks call this (`ringfence init` sets them up)
+    /// Evaluate one tool call of an agent; the hooks of the agent run this (see `ringfence init`)
     Hook {
-        /// The agent that calls
-        agent: Agent,
+        /// The agent
+        agent: AgentKind,
     },
-    /// Plug Ringfence into the agents of this user: shows the change to their settings, asks, keeps a copy
-    Init(Init),
-    /// Take Ringfence out of the settings of agents again
-    Uninstall(Change),
-    /// What is protected, what was decided today, where the ledger stands
-    Status(Status),
-    /// Serve tools to an MCP client on standard input and output: commands and files inside the fence
-    Mcp(Mcp),
-    /// Run all commands and file work of Codex inside the fence; Codex starts this itself (docs/agents/codex.md)
-    ExecServer(ExecServer),
-    /// The images that commands may run in, each pinned by its digest
+    /// Add Ringfence to agent settings; shows the change, asks, and keeps a backup
+    Init(InitArgs),
+    /// Remove Ringfence from agent settings
+    Uninstall(SettingsChangeArgs),
+    /// Show protected agents, the decisions of today and the state of the ledger
+    Status(StatusArgs),
+    /// Serve sandboxed tools to an MCP client over standard input and output
+    Mcp(McpArgs),
+    /// Run all commands and file operations of Codex in the sandbox; Codex starts this (docs/agents/codex.md)
+    ExecServer(ExecServerArgs),
+    /// Manage the container images that commands may use, pinned by digest
     #[command(subcommand)]
     Image(ImageCommand),
     /// Print a shell completion script
@@ -136,11 +139,11 @@ pub(crate) enum Command {
     },
 }
 
-impl Command {
-    /// What is logged where nobody has said.
-    pub(crate) fn logs(&self) -> Option<Logs> {
+impl CliCommand {
+    /// Default log settings.
+    pub(crate) fn logs(&self) -> Option<LogSettings> {
         match self {
-            Self::Serve(serve) if !serve.check => Some(Logs::UNATTENDED),
+            Self::Serve(serve) if !serve.check => Some(LogSettings::UNATTENDED),
             _ => None,
         }
     }
@@ -148,8 +151,8 @@ impl Command {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Inside, a command sees a read-only system, the workspace, a private /tmp and a home of its own; no network, no host
-processes, no keys. Hidden files (.env, keys) are masked; .git/hooks, agent and editor settings are read-only.
+The command sees a read-only system, the workspace, a private /tmp and its own home. It has no network, no host
+processes and no keys. Hidden files (.env, keys) are absent; .git/hooks, agent and editor settings are read-only.
 
 Exit code: the command's own; 124 timed out, 125 Ringfence failed, 126 refused, 127 not found, 128+n died by signal n.
 
@@ -160,89 +163,89 @@ Examples:
   ringfence run --backend container --image dev -- make test
   ringfence run --profile review -- cat README.md     (refused: `review` runs nothing)
   ringfence run --json -- sh -c 'exit 3'")]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: PolicyArgs,
     #[command(flatten)]
-    pub(crate) network: Network,
-    /// How the sandbox is made; without it the strongest that this machine has
+    pub(crate) network: NetworkArgs,
+    /// Sandbox backend [default: the strongest that this machine supports]
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<Backend>,
     #[command(flatten)]
-    pub(crate) container: InContainer,
+    pub(crate) container: ContainerArgs,
     /// Wall-clock limit: 30s, 5m, 1h, 500ms
     #[arg(long, value_name = "TIME")]
-    pub(crate) timeout: Option<Duration>,
+    pub(crate) timeout: Option<HumanDuration>,
     /// Memory limit, at least 8m: 512m, 2g
-    #[arg(long, value_name = "SIZE", value_parser = Size::memory)]
-    pub(crate) memory: Option<Size>,
-    /// Most processes and threads at once
+    #[arg(long, value_name = "SIZE", value_parser = ByteSize::memory)]
+    pub(crate) memory: Option<ByteSize>,
+    /// Limit of processes and threads
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(units::PROCESSES))]
     pub(crate) pids: Option<u64>,
-    /// Processor limit in cores: 2, 0.5
+    /// CPU limit in cores: 2, 0.5
     #[arg(long, value_name = "N")]
-    pub(crate) cpus: Option<Cpus>,
-    /// Processor time limit, of each process
+    pub(crate) cpus: Option<CpuCount>,
+    /// CPU time limit of each process
     #[arg(long, value_name = "TIME")]
-    pub(crate) cpu_time: Option<Duration>,
-    /// Most open files
+    pub(crate) cpu_time: Option<HumanDuration>,
+    /// Limit of open files of each process
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(units::OPEN_FILES))]
-    pub(crate) open_files: Option<u64>,
-    /// Largest file that may be written: 100m
+    pub(crate) max_open_files: Option<u64>,
+    /// Limit of the size of a written file: 100m
     #[arg(long, value_name = "SIZE")]
-    pub(crate) file_size: Option<Size>,
+    pub(crate) file_size: Option<ByteSize>,
     /// Size of the private /tmp: 1g
     #[arg(long, value_name = "SIZE")]
-    pub(crate) tmp_size: Option<Size>,
-    /// All that the writable roots and the home may hold together: 10g. Measured while the command runs
+    pub(crate) tmp_size: Option<ByteSize>,
+    /// Limit of the total size of the writable roots and the home: 10g. Measured while the command runs
     #[arg(long, value_name = "SIZE")]
-    pub(crate) disk: Option<Size>,
-    /// Most output per stream; what goes beyond is dropped and marked (with --json 64m, otherwise all is passed on)
+    pub(crate) disk: Option<ByteSize>,
+    /// Limit of the output of each stream; the rest is dropped [default: 64m with --json, otherwise unlimited]
     #[arg(long, value_name = "SIZE")]
-    pub(crate) output: Option<Size>,
-    /// Most flows at once, with --net filtered
+    pub(crate) max_output: Option<ByteSize>,
+    /// Limit of flows at once, with --net filtered
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(units::FLOWS))]
-    pub(crate) flows: Option<u64>,
-    /// Most new flows in a second, with --net filtered
+    pub(crate) max_flows: Option<u64>,
+    /// Limit of new flows per second, with --net filtered
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(units::FLOWS))]
-    pub(crate) flow_rate: Option<u64>,
-    /// Most bytes that leave through --net filtered: 10m
+    pub(crate) max_flow_rate: Option<u64>,
+    /// Limit of bytes sent through --net filtered: 10m
     #[arg(long, value_name = "SIZE")]
-    pub(crate) net_up: Option<Size>,
-    /// Most bytes that come in through --net filtered: 1g
+    pub(crate) max_bytes_out: Option<ByteSize>,
+    /// Limit of bytes received through --net filtered: 1g
     #[arg(long, value_name = "SIZE")]
-    pub(crate) net_down: Option<Size>,
-    /// Variable for the command (names that steer loaders, shells, git … are refused)
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(Variable::try_from))]
-    pub(crate) env: Vec<Variable>,
-    /// Secret of `ringfence secret` that the command gets; a variable says where it is. Its value is taken out of what the
-    /// command prints, unless `[leaks]` of the policy says otherwise
+    pub(crate) max_bytes_in: Option<ByteSize>,
+    /// Variable for the command; names that steer loaders, shells or git are refused
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(EnvArg::try_from))]
+    pub(crate) env: Vec<EnvArg>,
+    /// Release this secret to the command; a variable names its file. Its value is redacted from output, unless `[leaks]`
+    /// says otherwise
     #[arg(long = "secret", value_name = "NAME")]
     pub(crate) secrets: Vec<String>,
-    /// What the workspace itself gives: none, read or write. With none nothing of it is there
+    /// Access to the workspace: none (it is absent), read or write
     #[arg(long, value_name = "ACCESS")]
-    pub(crate) access: Option<Access>,
-    /// Directory that is readable besides the workspace
+    pub(crate) workspace_access: Option<Access>,
+    /// Additional readable directory
     #[arg(long = "read", value_name = "DIR")]
     pub(crate) read: Vec<PathBuf>,
-    /// Directory that is writable besides the workspace
+    /// Additional writable directory
     #[arg(long = "write", value_name = "DIR")]
     pub(crate) write: Vec<PathBuf>,
     /// UNSAFE: require only these controls instead of all (fs-read,fs-write,net,pid,ipc,syscalls,limits,env)
     #[arg(long, value_name = "CONTROLS", value_delimiter = ',')]
-    pub(crate) danger_floor: Option<Vec<Control>>,
+    pub(crate) danger_required_controls: Option<Vec<Control>>,
     #[command(flatten)]
     pub(crate) danger: DangerArgs,
-    /// Go on with the session of this name in this workspace: its answers, denials and loop counts hold
+    /// Continue the session of this name in this workspace, with its answers, denials and loop counts
     #[arg(long, value_name = "NAME")]
     pub(crate) session: Option<String>,
-    /// Directory that the agent itself works in, where it is not the current one: its settings cannot come to be there
+    /// Working directory of the agent, if it is not the current one; agent settings cannot be created there
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) agent_in: Vec<PathBuf>,
-    /// What the agent says about it: shown to whoever is asked, as an allegation
+    /// The agent's stated reason; shown to the approver as untrusted
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// One JSON object on stdout instead of the command's output
+    /// Print one JSON object instead of the command's output
     #[arg(long)]
     pub(crate) json: bool,
     /// The command and its arguments
@@ -251,17 +254,17 @@ pub(crate) struct Run {
 }
 
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Place {
-    /// What may happen: review, guarded, workspace (the default), strict, air-gapped or danger
+pub(crate) struct PolicyArgs {
+    /// Profile: review, guarded, workspace (the default), strict, air-gapped or danger
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<Profile>,
-    /// The directory to work in; without it a configured directory or the git repository around the current one, or that directory
+    /// Workspace directory [default: the enclosing configured directory or git repository, else the current directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
-    /// Policy file of the operator instead of `$XDG_CONFIG_HOME/ringfence/config.toml`
+    /// Policy file of the operator [default: $XDG_CONFIG_HOME/ringfence/config.toml]
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
-    /// The agent that asks: its section of the policy narrows what it may do
+    /// Name of the agent; its section of the policy applies
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
 }
@@ -277,48 +280,48 @@ Examples:
   ringfence check --write .github/workflows/ci.yml --profile guarded
   ringfence check --allow-host api.example.com --url https://api.example.com/v1 --method POST
   ringfence check --tool write_file --profile review")]
-pub(crate) struct Check {
+pub(crate) struct CheckArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: PolicyArgs,
     #[command(flatten)]
-    pub(crate) network: Network,
-    /// One JSON object on stdout
+    pub(crate) network: NetworkArgs,
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) subject: SubjectArgs,
-    /// Method of the request that `--url` is about
+    /// HTTP method for --url
     #[arg(long, value_name = "METHOD")]
     pub(crate) method: Option<String>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Network {
-    /// Network inside: none (the default), filtered (hosts that are allowed, and no others) or full (the host's; in a container the engine's)
+pub(crate) struct NetworkArgs {
+    /// Network: none (the default), filtered (only allowed hosts) or full (that of the host; in a container that of the engine)
     #[arg(long, value_name = "MODE")]
     pub(crate) net: Option<NetMode>,
-    /// Host that may be reached: NAME, *.NAME for all below it, or an address; with a port only that one. Implies --net filtered
+    /// Allowed host: NAME, *.NAME for every name below it, or an address, each with an optional port. Implies --net filtered
     #[arg(long = "allow-host", value_name = "HOST[:PORT]")]
     pub(crate) allow_hosts: Vec<String>,
 }
 
-/// What is judged: exactly one of these.
+/// The action to evaluate: exactly one of these.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct SubjectArgs {
-    /// Text for a shell
+    /// A shell script
     #[arg(long, value_name = "SCRIPT")]
     pub(crate) shell: Option<OsString>,
-    /// Reading this file, as the file tools would
+    /// Read this file with a file tool
     #[arg(long, value_name = "PATH")]
     pub(crate) read: Option<PathBuf>,
-    /// Writing this file, as the file tools would
+    /// Write this file with a file tool
     #[arg(long, value_name = "PATH")]
     pub(crate) write: Option<PathBuf>,
-    /// Reaching this address
+    /// Request this URL
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<OsString>,
-    /// Using this tool
+    /// Use this tool
     #[arg(long, value_name = "NAME")]
     pub(crate) tool: Option<OsString>,
     /// A command and its arguments
@@ -328,34 +331,34 @@ pub(crate) struct SubjectArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// The policy in force, with the origin of each value
+    /// Show the effective policy, with the origin of each value
     Show {
         #[command(flatten)]
-        place: Place,
+        place: PolicyArgs,
         #[command(flatten)]
-        network: Network,
-        /// One JSON object on stdout
+        network: NetworkArgs,
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Why an action is allowed, asked or denied: each part, its rule, its layer, what would change it
-    Explain(Box<Check>),
-    /// Check policy against cases: files with `[[case]]` entries (docs/policy.md)
+    /// Explain a decision: each part, its rule and policy layer, and what would change it
+    Explain(Box<CheckArgs>),
+    /// Test the policy with cases: files with `[[case]]` entries (docs/policy.md)
     Test {
         #[command(flatten)]
-        place: Place,
-        /// One JSON object on stdout
+        place: PolicyArgs,
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
-        /// Files of cases
+        /// Case files
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// Approve what the policy file of a workspace asks for, as it is now
+    /// Approve the policy file of a workspace, in its current version
     Approve {
         #[command(flatten)]
-        place: Place,
-        /// Only if the file has this SHA-256; what it asks for is shown and asked about all the same
+        place: PolicyArgs,
+        /// Approve only if the file has this SHA-256
         #[arg(long, value_name = "HEX")]
         sha256: Option<String>,
     },
@@ -368,26 +371,26 @@ pub(crate) enum FileCommand {
     /// Print a file
     Read {
         #[command(flatten)]
-        place: Place,
+        place: PolicyArgs,
         path: PathBuf,
     },
-    /// Replace or create a file with what comes on standard input
+    /// Create or replace a file from standard input
     Write {
         #[command(flatten)]
-        place: Place,
+        place: PolicyArgs,
         path: PathBuf,
     },
     /// List a directory
     List {
         #[command(flatten)]
-        place: Place,
+        place: PolicyArgs,
         #[arg(default_value = ".")]
         path: PathBuf,
     },
-    /// Make a symbolic link; its target must stay inside the workspace
+    /// Create a symbolic link; its target must be inside the workspace
     Symlink {
         #[command(flatten)]
-        place: Place,
+        place: PolicyArgs,
         target: PathBuf,
         path: PathBuf,
     },
@@ -395,48 +398,48 @@ pub(crate) enum FileCommand {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-At most 10 MB, 5 redirects and 60 seconds. Exit code: 0 for a page, 1 where the server says that there is none (4xx, 5xx),
+At most 10 MB, 5 redirects and 60 seconds. Exit code: 0 success, 1 the server answered with 4xx or 5xx,
 125 Ringfence or the connection failed, 126 refused.
 
 Examples:
   ringfence fetch --allow-host example.com https://example.com/
   ringfence fetch --json --method HEAD --allow-host example.com https://example.com/file")]
-pub(crate) struct Fetch {
+pub(crate) struct FetchArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: PolicyArgs,
     #[command(flatten)]
-    pub(crate) network: Network,
-    /// Method of the request
+    pub(crate) network: NetworkArgs,
+    /// HTTP method
     #[arg(long, value_name = "METHOD", default_value = "GET")]
     pub(crate) method: String,
-    /// One JSON object on stdout
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// http:// or https://
+    /// The URL, http:// or https://
     pub(crate) url: String,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Doctor {
-    /// One JSON object on stdout
+pub(crate) struct DoctorArgs {
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Run the escape battery: every known way out, tried on this machine, with and without the fence
+    /// Run the escape battery: try every known escape on this machine, with and without the sandbox
     #[arg(long)]
     pub(crate) attack: bool,
-    /// Only this backend
+    /// Test only this backend
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<Backend>,
     #[command(flatten)]
-    pub(crate) container: InContainer,
-    /// Only attempts whose id begins with this
+    pub(crate) container: ContainerArgs,
+    /// Run only attempts whose id has this prefix
     #[arg(long, value_name = "PREFIX", requires = "attack")]
     pub(crate) only: Option<String>,
 }
 
-pub(crate) fn parse(arguments: &[OsString]) -> Result<(Option<Logs>, Command), clap::Error> {
+pub(crate) fn parse(arguments: &[OsString]) -> Result<(Option<LogSettings>, CliCommand), clap::Error> {
     let cli = Cli::try_parse_from(arguments)?;
-    Ok((cli.log.or_else(|| Logs::counted(cli.verbose)), cli.command))
+    Ok((cli.log.or_else(|| LogSettings::counted(cli.verbose)), cli.command))
 }
 
 pub(crate) fn completions(shell: Shell) -> String {
@@ -445,12 +448,12 @@ pub(crate) fn completions(shell: Shell) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// Help and version are answers; everything else is a usage error, which is our failure and not the command's.
+/// Prints help, version or a usage error. A usage error is a failure of Ringfence, not of the command.
 pub(crate) fn explain(error: &clap::Error) -> ExitCode {
     let plain = error.render().to_string();
-    let safe = safe(&Redactor::own().clean(&plain));
+    let safe = safe(&CliRedactor::own().clean(&plain));
     if safe == plain || !error.use_stderr() {
-        // A closed terminal has nobody to tell.
+        // The terminal may be closed.
         let _closed = error.print();
     } else {
         output::written(&safe);
@@ -462,8 +465,8 @@ pub(crate) fn explain(error: &clap::Error) -> ExitCode {
 fn safe(text: &str) -> String {
     text.split_inclusive('\n')
         .map(|line| match line.strip_suffix('\n') {
-            Some(line) => format!("{}\n", Bytes::from(line).display()),
-            None => Bytes::from(line).display(),
+            Some(line) => format!("{}\n", ByteString::from(line).display()),
+            None => ByteString::from(line).display(),
         })
         .collect()
 }

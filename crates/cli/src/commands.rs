@@ -10,18 +10,19 @@ mod identity;
 mod image;
 mod ledger;
 mod policy;
+mod proposal;
+mod recorded_change;
 pub(crate) mod run;
 mod scan;
 mod secret;
 mod serve;
 mod session;
-mod tx;
 
 use std::process::ExitCode;
 
 pub(crate) use run::{print_json, runtime as open_runtime};
 
-use crate::args::{self, Command};
+use crate::args::{self, CliCommand};
 use crate::exec_server;
 use crate::hook;
 use crate::init;
@@ -29,33 +30,34 @@ use crate::mcp;
 use crate::output::say;
 use crate::status;
 
-pub(crate) fn dispatch(command: Command) -> ExitCode {
+pub(crate) fn dispatch(command: CliCommand) -> ExitCode {
     match command {
-        Command::Run(run) => run::run(*run),
-        Command::Check(check) => check::run(*check),
-        Command::Policy(policy) => policy::run(policy),
-        Command::File(file) => file::run(file),
-        Command::Fetch(fetch) => fetch::run(&fetch),
-        Command::Scan(scan) => scan::run(*scan),
-        Command::Approvals(approvals) => approvals::run(approvals),
-        Command::Serve(arguments) => serve::run(&arguments),
-        Command::Session(session) => session::run(session),
-        Command::Tx(tx) => tx::run(tx),
-        Command::Doctor(doctor) => doctor::run(&doctor),
-        Command::Ledger(ledger) => ledger::run(ledger),
-        Command::Secret(secret) => secret::run(secret),
-        Command::Config(config) => config::run(config),
-        Command::Token(token) => identity::token(token),
-        Command::Device(device) => identity::device(device),
-        Command::Operator(operator) => identity::operator(operator),
-        Command::Hook { agent } => hook::run(agent),
-        Command::Init(arguments) => init::init(&arguments),
-        Command::Uninstall(arguments) => init::uninstall(&arguments),
-        Command::Status(arguments) => status::run(&arguments),
-        Command::Mcp(arguments) => mcp::run(&arguments),
-        Command::ExecServer(arguments) => exec_server::run(&arguments),
-        Command::Image(image) => image::run(image),
-        Command::Completions { shell } => {
+        CliCommand::Run(run) => run::run(*run),
+        CliCommand::Check(check) => check::run(*check),
+        CliCommand::Policy(policy) => policy::run(policy),
+        CliCommand::File(file) => file::run(file),
+        CliCommand::Fetch(fetch) => fetch::run(&fetch),
+        CliCommand::Scan(scan) => scan::run(*scan),
+        CliCommand::Approvals(approvals) => approvals::run(approvals),
+        CliCommand::Grants(grants) => approvals::run_grants(grants),
+        CliCommand::Serve(arguments) => serve::run(&arguments),
+        CliCommand::Session(session) => session::run(session),
+        CliCommand::Proposal(command) => proposal::run(command),
+        CliCommand::Doctor(doctor) => doctor::run(&doctor),
+        CliCommand::Ledger(ledger) => ledger::run(ledger),
+        CliCommand::Secret(secret) => secret::run(secret),
+        CliCommand::Config(config) => config::run(config),
+        CliCommand::Token(token) => identity::token(token),
+        CliCommand::Device(device) => identity::device(device),
+        CliCommand::Operator(operator) => identity::operator(operator),
+        CliCommand::Hook { agent } => hook::run(agent),
+        CliCommand::Init(arguments) => init::init(&arguments),
+        CliCommand::Uninstall(arguments) => init::uninstall(&arguments),
+        CliCommand::Status(arguments) => status::run(&arguments),
+        CliCommand::Mcp(arguments) => mcp::run(&arguments),
+        CliCommand::ExecServer(arguments) => exec_server::run(&arguments),
+        CliCommand::Image(image) => image::run(image),
+        CliCommand::Completions { shell } => {
             say!("{}", args::completions(shell).trim_end());
             ExitCode::SUCCESS
         }

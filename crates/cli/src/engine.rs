@@ -1,16 +1,16 @@
-//! Where Podman and Docker listen.
+//! The sockets of Podman and Docker.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ringfence_runtime::container::Engine;
-use ringfence_runtime::images::InImage;
+use ringfence_container::ContainerEngine;
+use ringfence_runtime::images::ImageRequest;
 
-use crate::args::{EngineArgs, InContainer};
+use crate::args::{ContainerArgs, EngineArgs};
 use crate::environment::Environment;
 use crate::error;
 
-/// The usual places, those of the caller first.
+/// The usual sockets, those of the caller first.
 pub(crate) fn places(environment: &Environment) -> Vec<PathBuf> {
     let runtime = environment.all.iter().find(|(name, _)| name.as_slice() == b"XDG_RUNTIME_DIR");
     let runtime = runtime.map(|(_, value)| value.as_path().to_owned()).filter(|path| path.is_absolute());
@@ -18,32 +18,35 @@ pub(crate) fn places(environment: &Environment) -> Vec<PathBuf> {
     own.chain(["/run/podman/podman.sock", "/var/run/docker.sock"].map(PathBuf::from)).collect()
 }
 
-/// The socket that was named, or the first that is there.
+/// The named socket, or the first that exists.
 pub(crate) fn socket(arguments: &EngineArgs, environment: &Environment) -> PathBuf {
     arguments.engine.as_deref().map_or_else(|| usual(environment), absolute)
 }
 
-/// A socket as it was named, from wherever one looks.
+/// A named socket as an absolute path.
 pub(crate) fn absolute(named: &Path) -> PathBuf {
     let absolute = || std::path::absolute(named).unwrap_or_else(|_| named.to_owned());
     named.canonicalize().unwrap_or_else(|_| absolute())
 }
 
-/// The first that is there, or the first that could be.
+/// The first socket that exists, else the first candidate.
 pub(crate) fn usual(environment: &Environment) -> PathBuf {
     let places = places(environment);
     let found = places.iter().find(|place| place.exists()).or(places.first());
     found.map_or_else(|| Path::new("/run/podman/podman.sock").to_owned(), Clone::clone)
 }
 
-pub(crate) fn connect(arguments: &EngineArgs, environment: &Environment) -> Result<Engine, ExitCode> {
-    Engine::connect(&socket(arguments, environment))
+pub(crate) fn connect(
+    arguments: &EngineArgs,
+    environment: &Environment,
+) -> Result<ContainerEngine, ExitCode> {
+    ContainerEngine::connect(&socket(arguments, environment))
         .map_err(|error| error::failed(&error, error.hint().as_deref()))
 }
 
-/// What was said about where to run.
-pub(crate) fn in_image(arguments: &InContainer, environment: &Environment) -> Option<InImage> {
+/// The requested image.
+pub(crate) fn in_image(arguments: &ContainerArgs, environment: &Environment) -> Option<ImageRequest> {
     let name = arguments.image.clone()?;
     let engine = socket(&arguments.engine, environment);
-    Some(InImage { name, engine, runtime: arguments.runtime })
+    Some(ImageRequest { name, engine, runtime: arguments.runtime })
 }

@@ -4,26 +4,26 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 
-/// All that is taken from the environment, as plain values.
+/// All values taken from the environment.
 #[derive(Clone, Debug)]
 pub(crate) struct Environment {
     pub(crate) home: Option<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) config_dir: Option<PathBuf>,
-    /// For sockets: of this user alone, gone with the last login.
+    /// For sockets: private to this user, removed with the last logout.
     pub(crate) runtime_dir: Option<PathBuf>,
-    /// Where Claude Code was started, which is where it takes its settings from.
+    /// Where Claude Code was started, and takes its settings from.
     pub(crate) agent_project: Option<PathBuf>,
-    /// Where Claude Code keeps the settings of its user, if not in the home.
+    /// Claude Code's user settings, if not in the home.
     pub(crate) agent_config: Option<PathBuf>,
-    pub(crate) all: Vec<(Bytes, Bytes)>,
+    pub(crate) all: Vec<(ByteString, ByteString)>,
 }
 
 impl Environment {
     pub(crate) fn read() -> Self {
-        // By where it really is: every judgement about the home is made on canonical paths.
+        // Canonical, because policy evaluates the home by canonical paths.
         let home = absolute(std::env::var_os("HOME")).map(|home| home.canonicalize().unwrap_or(home));
         let below_home = |path: &str| home.as_ref().map(|home| home.join(path));
         Self {
@@ -32,18 +32,20 @@ impl Environment {
             runtime_dir: absolute(std::env::var_os("XDG_RUNTIME_DIR")),
             agent_project: absolute(std::env::var_os("CLAUDE_PROJECT_DIR")),
             agent_config: absolute(std::env::var_os("CLAUDE_CONFIG_DIR")),
-            all: std::env::vars_os().map(|(name, value)| (Bytes::from(name), Bytes::from(value))).collect(),
+            all: std::env::vars_os()
+                .map(|(name, value)| (ByteString::from(name), ByteString::from(value)))
+                .collect(),
             home,
         }
     }
 }
 
-/// What is to be logged. Nothing else follows from it.
+/// The log setting.
 pub(crate) fn log() -> Option<OsString> {
     std::env::var_os("RINGFENCE_LOG").filter(|value| !value.is_empty())
 }
 
-/// How many sockets whoever starts services has handed to this process, and to no other.
+/// The number of sockets that the service manager passed to this very process.
 pub(crate) fn handed_over() -> u32 {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
     match number("LISTEN_PID") {
@@ -52,7 +54,7 @@ pub(crate) fn handed_over() -> u32 {
     }
 }
 
-/// The XDG rules ignore relative paths; so do we, for HOME as well.
+/// The XDG rules ignore relative paths. The same holds here, also for HOME.
 fn absolute(value: Option<OsString>) -> Option<PathBuf> {
     value.map(PathBuf::from).filter(|path| path.is_absolute())
 }

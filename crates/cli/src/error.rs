@@ -1,4 +1,4 @@
-//! How failures and refusals are shown: what, by which rule, what to do.
+//! Shows failures and refusals: what, by which rule, and the next step.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -1,73 +1,79 @@
-//! `ringfence exec-server`: all commands and all file work of Codex, inside the fence.
+//! `ringfence exec-server`: runs all commands and file operations of Codex inside the fence.
 //!
-//! Codex starts this program itself and speaks to it on standard input and output, one JSON message a line: there is no
-//! port that somebody else could come to. What Codex says about its own sandbox narrows what policy gives, never the
-//! reverse ([`intent`]).
+//! Codex starts this program and talks to it on standard input and output, one JSON message per line, so
+//! there is no port for another client. The sandbox that Codex requests only narrows what policy allows
+//! ([`codex_sandbox`]).
 
+mod codex_sandbox;
+mod file_uri;
 mod files;
-mod intent;
-mod path;
 mod process;
-mod rewritten;
 mod serve;
 mod streams;
+mod unwrap_hook;
 mod walk;
 mod wire;
 
 use std::process::ExitCode;
 
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::policy::Flags;
-use ringfence_runtime::{Asked, Bound, Runtime};
-use ringfence_types::{Access, NetMode, Root};
+use ringfence_authz::env::ApproverPresence;
+use ringfence_authz::policy::StartupFlags;
+use ringfence_runtime::{Runtime, SessionShared, SessionSpec};
+use ringfence_types::{Access, ByteString, NetMode};
 
-use crate::args::{Agent, ExecServer, Place};
-use crate::asked::{self, Again};
+use crate::args::{AgentKind, ExecServerArgs, PolicyArgs};
 use crate::commands::open_runtime;
 use crate::environment::Environment;
 use crate::error;
+use crate::policy_resolution::{self, CliPolicySource, SpecChanges};
 
-pub(crate) fn run(arguments: &ExecServer) -> ExitCode {
+pub(crate) fn run(arguments: &ExecServerArgs) -> ExitCode {
     match served(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(code) => code,
     }
 }
 
-fn served(arguments: &ExecServer) -> Result<(), ExitCode> {
+fn served(arguments: &ExecServerArgs) -> Result<(), ExitCode> {
     let environment = Environment::read();
-    let runtime = open_runtime(&environment, Attendance::Unattended)?;
-    let flags =
-        Flags { net: arguments.network.net, hosts: asked::hosts(&arguments.network)?, ..Flags::default() };
-    let place = Place {
-        agent: arguments.place.agent.clone().or_else(|| Some(Agent::Codex.to_string())),
+    let runtime = open_runtime(&environment, ApproverPresence::Unattended)?;
+    let flags = StartupFlags {
+        net: arguments.network.net,
+        hosts: policy_resolution::hosts(&arguments.network)?,
+        ..StartupFlags::default()
+    };
+    let place = PolicyArgs {
+        agent: arguments.place.agent.clone().or_else(|| Some(AgentKind::Codex.to_string())),
         ..arguments.place.clone()
     };
-    let again = Again { place, flags, environment, setup: runtime.setup().clone() };
-    let governed = again.governed(&runtime)?;
-    let sessions = Sessions::open(&runtime, governed.asked(), &again)?;
+    let changes = SpecChanges::None;
+    let again = CliPolicySource { place, flags, environment, setup: runtime.setup().clone(), changes };
+    let governed = again.resolve(&runtime)?;
+    let sessions = CodexSessions::open(&runtime, governed.session_spec(), &again)?;
     let served = serve::connection(&sessions).map_err(|error| error::failed(&error, None));
     let ended = sessions.end();
     served.and(ended)
 }
 
-/// The same place several times, because a session has one ceiling for life: Codex says with each call whether it may write and
-/// whether it has the network.
-struct Sessions<'r> {
-    writing: Bound<'r>,
-    reading: Bound<'r>,
-    writing_offline: Bound<'r>,
-    reading_offline: Bound<'r>,
+/// One session per combination of write access and network, because a session has one ceiling for life and
+/// Codex chooses both per call.
+struct CodexSessions<'r> {
+    writing: SessionShared<'r>,
+    reading: SessionShared<'r>,
+    writing_offline: SessionShared<'r>,
+    reading_offline: SessionShared<'r>,
+    /// The environment that Codex started this process with. No call changes it.
+    baseline: Vec<(ByteString, ByteString)>,
 }
 
-impl<'r> Sessions<'r> {
-    fn open(runtime: &'r Runtime, asked: Asked, again: &Again) -> Result<Self, ExitCode> {
-        let open = |access: Access, net: NetMode| -> Result<Bound<'r>, ExitCode> {
-            let ceiling = Ceiling { again: again.clone(), access, net };
-            let opened = runtime.session(ceiling.narrowed(asked.clone()));
+impl<'r> CodexSessions<'r> {
+    fn open(runtime: &'r Runtime, asked: SessionSpec, again: &CliPolicySource) -> Result<Self, ExitCode> {
+        let open = |access: Access, net: NetMode| -> Result<SessionShared<'r>, ExitCode> {
+            let source = CliPolicySource { changes: SpecChanges::AtMost { access, net }, ..again.clone() };
+            let opened = runtime.session(source.changes.made_in(asked.clone()));
             let opened = opened.map_err(|error| error::failed(&error, error.hint().as_deref()))?;
             let mut session = opened.map_err(|refusal| error::refused(&refusal))?;
-            session.set_flow_policy_source(ceiling);
+            session.set_policy_source(source);
             Ok(session.into_bound())
         };
         Ok(Self {
@@ -75,12 +81,13 @@ impl<'r> Sessions<'r> {
             reading: open(Access::Read, NetMode::Full)?,
             writing_offline: open(Access::Write, NetMode::None)?,
             reading_offline: open(Access::Read, NetMode::None)?,
+            baseline: again.environment.all.clone(),
         })
     }
 
-    /// The session that gives no more than a call asks for. A fence has one network as long as it stands, so that a call without
-    /// the network must not come into one that has it.
-    fn of(&self, access: Access, net: NetMode) -> &Bound<'r> {
+    /// The session with at most the requested rights. A sandbox has one network for life, so a call without
+    /// network must not run in a sandbox that has it.
+    fn of(&self, access: Access, net: NetMode) -> &SessionShared<'r> {
         let is_less = net == NetMode::None && self.writing.policy().net != NetMode::None;
         match (access == Access::Write, is_less) {
             (true, false) => &self.writing,
@@ -92,31 +99,7 @@ impl<'r> Sessions<'r> {
 
     fn end(self) -> Result<(), ExitCode> {
         let all = [self.writing, self.reading, self.writing_offline, self.reading_offline];
-        let ended = all.map(|bound| bound.lane().end());
+        let ended = all.map(|bound| bound.call_handle().end());
         ended.into_iter().try_for_each(|ended| ended.map_err(|error| error::failed(&error, None)))
-    }
-}
-
-/// The most that one of the sessions has, also when policy is read again.
-#[derive(Clone, Debug)]
-struct Ceiling {
-    again: Again,
-    access: Access,
-    net: NetMode,
-}
-
-impl Ceiling {
-    fn narrowed(&self, mut asked: Asked) -> Asked {
-        asked.policy.access = asked.policy.access.min(self.access);
-        asked.policy.net = asked.policy.net.min(self.net);
-        let lowered = |root: Root| Root { access: root.access.min(self.access), ..root };
-        asked.roots = asked.roots.into_iter().map(lowered).collect();
-        asked
-    }
-}
-
-impl ringfence_runtime::PolicySource for Ceiling {
-    fn read(&self) -> Result<Asked, ringfence_types::Refusal> {
-        self.again.read().map(|asked| self.narrowed(asked))
     }
 }

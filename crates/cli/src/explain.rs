@@ -1,30 +1,30 @@
-//! A judgement for people (a small tree) and for programs (JSON, schema 1).
+//! Shows a judgement to people (a small tree) and to programs (JSON, schema 1).
 //!
-//! INVARIANT: whatever comes from an agent or a file is escaped here once more, so that no caller can forget it.
+//! INVARIANT: text of an agent or a file is escaped here once more, so that no caller can forget it.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 
-use ringfence_runtime::authz::{Aspect, Candidate, Judgement, Origin, Part, Scope};
-use ringfence_types::{Bytes, Decision, Layer, Refusal, Risk};
+use ringfence_authz::{CandidateScope, GrantCandidate, Judgement, JudgementPart, PartKind, RuleLocation};
+use ringfence_types::{ByteString, Decision, PolicyLayer, Refusal, Risk};
 use serde::Serialize;
 
-/// More parts than this are counted, not listed. The one that decides is always named.
+/// Further parts are counted, not listed. The decisive part is always named.
 const LISTED: usize = 200;
-/// Characters of one subject or reason; the rest is counted.
+/// Limit of characters in a subject or reason; the rest is counted.
 const SHOWN: usize = 400;
 /// Deeper parts are listed at this level.
 const DEEPEST: usize = 12;
 
-/// How text looks on the stream it goes to.
+/// How text looks on its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Style {
-    pub(crate) ink: Ink,
+pub(crate) struct TextStyle {
+    pub(crate) ink: TextColor,
     pub(crate) glyphs: Glyphs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ink {
+pub(crate) enum TextColor {
     Plain,
     Colour,
 }
@@ -35,9 +35,10 @@ pub(crate) enum Glyphs {
     Unicode,
 }
 
-impl Style {
-    /// Colour only on a terminal that wants it (`NO_COLOR`, `TERM=dumb`); beyond ASCII only in a UTF-8 locale.
-    pub(crate) fn of(variables: &[(Bytes, Bytes)], stream: &impl IsTerminal) -> Self {
+impl TextStyle {
+    /// Colour only on a terminal that wants it (`NO_COLOR`, `TERM=dumb`); beyond ASCII only in a UTF-8
+    /// locale.
+    pub(crate) fn of(variables: &[(ByteString, ByteString)], stream: &impl IsTerminal) -> Self {
         let value = |name: &str| {
             let found = variables.iter().find(|(known, _)| known.as_slice() == name.as_bytes());
             found.map(|(_, value)| value.as_slice()).filter(|value| !value.is_empty())
@@ -45,7 +46,7 @@ impl Style {
         let plain = value("NO_COLOR").is_some() || value("TERM").is_none_or(|term| term == b"dumb");
         let locale = value("LC_ALL").or_else(|| value("LC_CTYPE")).or_else(|| value("LANG"));
         Self {
-            ink: if stream.is_terminal() && !plain { Ink::Colour } else { Ink::Plain },
+            ink: if stream.is_terminal() && !plain { TextColor::Colour } else { TextColor::Plain },
             glyphs: if locale.is_some_and(is_utf8) { Glyphs::Unicode } else { Glyphs::Ascii },
         }
     }
@@ -62,7 +63,7 @@ impl Style {
         self.inked("1", text)
     }
 
-    /// A terminal that does not read UTF-8 may take a byte inside a letter for a control character.
+    /// Escapes non-ASCII: a terminal without UTF-8 may take a byte inside a letter for a control character.
     pub(crate) fn spelled(self, text: String) -> String {
         if self.glyphs == Glyphs::Unicode || text.is_ascii() {
             return text;
@@ -76,8 +77,8 @@ impl Style {
 
     fn inked(self, code: &str, text: &str) -> String {
         match self.ink {
-            Ink::Plain => text.to_owned(),
-            Ink::Colour => format!("\x1b[{code}m{text}\x1b[0m"),
+            TextColor::Plain => text.to_owned(),
+            TextColor::Colour => format!("\x1b[{code}m{text}\x1b[0m"),
         }
     }
 
@@ -104,20 +105,20 @@ fn is_utf8(locale: &[u8]) -> bool {
     locale.ends_with(b".utf-8") || locale.ends_with(b".utf8")
 }
 
-/// The decision, every part with its rule, and what would change it. A refusal is a no to the call as a whole.
-pub(crate) fn tree(judged: Result<&Judgement, &Refusal>, style: Style) -> String {
+/// The decision, every part with its rule, and what would change it. A refusal concerns the call as a whole.
+pub(crate) fn tree(judged: Result<&Judgement, &Refusal>, style: TextStyle) -> String {
     style.spelled(match judged {
         Ok(judgement) => judgement_tree(judgement, style),
         Err(refusal) => refusal_tree(refusal, style),
     })
 }
 
-fn judgement_tree(judgement: &Judgement, style: Style) -> String {
+fn judgement_tree(judgement: &Judgement, style: TextStyle) -> String {
     let mut out = headline(judgement.decision(), judgement.risk(), style);
     let decisive = judgement.decisive();
     let parts = judgement.parts();
     for (part, place) in parts.iter().zip(places(parts)).take(LISTED) {
-        // Of one part there is nothing to tell apart.
+        // A single part needs no mark.
         let decides = parts.len() > 1 && decisive.is_some_and(|decisive| std::ptr::eq(decisive, part));
         push_part(&mut out, part, place, decides.then_some(style.pick("← decides", "<- decides")), style);
     }
@@ -129,7 +130,7 @@ fn judgement_tree(judgement: &Judgement, style: Style) -> String {
     out
 }
 
-fn refusal_tree(refusal: &Refusal, style: Style) -> String {
+fn refusal_tree(refusal: &Refusal, style: TextStyle) -> String {
     let mut out = headline(Decision::Deny, REFUSED_RISK, style);
     let mark = style.decision(Decision::Deny, style.mark(Decision::Deny));
     push_line(&mut out, &format!("{}{mark} call  {}", style.pick("└─ ", "`- "), shown(&refusal.message)));
@@ -140,9 +141,9 @@ fn refusal_tree(refusal: &Refusal, style: Style) -> String {
     out
 }
 
-fn headline(decision: Decision, risk: Risk, style: Style) -> String {
+fn headline(decision: Decision, risk: Risk, style: TextStyle) -> String {
     let meaning = match decision {
-        Decision::Allow => "no question is asked",
+        Decision::Allow => "no approval is needed",
         Decision::Ask => "a person has to decide",
         Decision::Deny => "it is refused",
     };
@@ -158,7 +159,13 @@ pub(crate) fn decision_word(decision: Decision) -> &'static str {
     }
 }
 
-fn push_part(out: &mut String, part: &Part, place: Place, decides: Option<&str>, style: Style) {
+fn push_part(
+    out: &mut String,
+    part: &JudgementPart,
+    place: TreePosition,
+    decides: Option<&str>,
+    style: TextStyle,
+) {
     let mark = style.decision(part.decision, style.mark(part.decision));
     let aspect = aspect_word(part.aspect);
     let note = decides.map(|note| format!("  {}", style.strong(note))).unwrap_or_default();
@@ -170,8 +177,8 @@ fn push_part(out: &mut String, part: &Part, place: Place, decides: Option<&str>,
     push_line(out, &format!("{own}{below}   {}", basis(part)));
 }
 
-/// By which rule, of which layer, written where, and why.
-pub(crate) fn basis(part: &Part) -> String {
+/// The rule, its layer, its origin and its reason.
+pub(crate) fn basis(part: &JudgementPart) -> String {
     let origin = part.origin.as_ref().map(|origin| format!(", {origin}")).unwrap_or_default();
     let mut text = format!("{} ({}{origin})", shown(&part.rule), layer_word(part.layer));
     if !part.reason.is_empty() {
@@ -180,7 +187,7 @@ pub(crate) fn basis(part: &Part) -> String {
     text
 }
 
-fn push_rest(out: &mut String, parts: &[Part], decisive: Option<&Part>) {
+fn push_rest(out: &mut String, parts: &[JudgementPart], decisive: Option<&JudgementPart>) {
     let Some(rest) = parts.get(LISTED..).filter(|rest| !rest.is_empty()) else { return };
     let count = |decision| rest.iter().filter(|part| part.decision == decision).count();
     let [allow, ask, deny] = [Decision::Allow, Decision::Ask, Decision::Deny].map(count);
@@ -196,7 +203,7 @@ fn push_line(out: &mut String, line: &str) {
     out.push('\n');
 }
 
-/// What each of the parts that decide would need, in their order, without repetition.
+/// The fixes of the decisive parts, in order, without repetition.
 fn fixes(judgement: &Judgement) -> Vec<&str> {
     const AT_MOST: usize = 5;
     let decision = judgement.decision();
@@ -210,9 +217,9 @@ fn fixes(judgement: &Judgement) -> Vec<&str> {
     fixes
 }
 
-/// Where a part is in the tree.
+/// The position of a part in the tree.
 #[derive(Clone, Copy)]
-struct Place {
+struct TreePosition {
     level: usize,
     /// Bit n: another part follows at level n, under the same parent.
     follows: u32,
@@ -220,26 +227,26 @@ struct Place {
     parent: bool,
 }
 
-impl Place {
+impl TreePosition {
     fn last(self) -> bool {
         self.follows & (1 << self.level) == 0
     }
 
-    fn bars(self, levels: usize, style: Style) -> String {
+    fn bars(self, levels: usize, style: TextStyle) -> String {
         let bar =
             |level: usize| if self.follows & (1 << level) == 0 { "   " } else { style.pick("│  ", "|  ") };
         (0..levels).map(bar).collect()
     }
 }
 
-fn places(parts: &[Part]) -> Vec<Place> {
+fn places(parts: &[JudgementPart]) -> Vec<TreePosition> {
     let levels = levels(parts);
     let mut follows = 0_u32;
     let mut next = 0;
-    let mut places: Vec<Place> = Vec::with_capacity(levels.len());
+    let mut places: Vec<TreePosition> = Vec::with_capacity(levels.len());
     for level in levels.into_iter().rev() {
-        places.push(Place { level, follows, parent: next > level });
-        // What is below a part ends with it.
+        places.push(TreePosition { level, follows, parent: next > level });
+        // The parts below a part end with it.
         follows = (follows & ((1 << level) - 1)) | (1 << level);
         next = level;
     }
@@ -248,9 +255,9 @@ fn places(parts: &[Part]) -> Vec<Place> {
 }
 
 /// Depths may skip a step; levels do not.
-fn levels(parts: &[Part]) -> Vec<usize> {
+fn levels(parts: &[JudgementPart]) -> Vec<usize> {
     let mut open: Vec<u8> = Vec::new();
-    let mut level = |part: &Part| {
+    let mut level = |part: &JudgementPart| {
         while open.last().is_some_and(|depth| *depth >= part.depth) {
             open.pop();
         }
@@ -261,94 +268,95 @@ fn levels(parts: &[Part]) -> Vec<usize> {
     parts.iter().map(&mut level).collect()
 }
 
-/// Escaped, on one line, and never shortened in silence.
+/// Escapes a text to one line; every omission is marked.
 pub(crate) fn shown(text: &str) -> String {
-    let escaped = Bytes::from(text).display();
+    let escaped = ByteString::from(text).display();
     let Some((end, _)) = escaped.char_indices().nth(SHOWN) else { return escaped };
     let (head, tail) = escaped.split_at(end);
     format!("{head}... ({} more characters)", tail.chars().count())
 }
 
-fn aspect_word(aspect: Aspect) -> &'static str {
+fn aspect_word(aspect: PartKind) -> &'static str {
     match aspect {
-        Aspect::Command => "command",
-        Aspect::Read => "read",
-        Aspect::Write => "write",
-        Aspect::Variable => "variable",
-        Aspect::Host => "host",
-        Aspect::Tool => "tool",
-        Aspect::Call => "call",
+        PartKind::Command => "command",
+        PartKind::Read => "read",
+        PartKind::Write => "write",
+        PartKind::Variable => "variable",
+        PartKind::Host => "host",
+        PartKind::Tool => "tool",
+        PartKind::Call => "call",
     }
 }
 
-fn layer_word(layer: Layer) -> &'static str {
+fn layer_word(layer: PolicyLayer) -> &'static str {
     match layer {
-        Layer::Floor => "floor",
-        Layer::Flags => "flags",
-        Layer::Operator => "operator",
-        Layer::Workspace => "workspace",
-        Layer::Session => "session",
-        Layer::Call => "call",
+        PolicyLayer::Floor => "floor",
+        PolicyLayer::Flags => "flags",
+        PolicyLayer::Operator => "operator",
+        PolicyLayer::Workspace => "workspace",
+        PolicyLayer::Session => "session",
+        PolicyLayer::Call => "call",
     }
 }
 
-/// A call that is refused as a whole was not looked into.
+/// A call refused as a whole was not analysed, so its risk counts as high.
 const REFUSED_RISK: Risk = Risk::High;
 
-/// What `check --json` and `policy explain --json` print, schema 1. Fields are added, never renamed or removed.
+/// What `check --json` and `policy explain --json` print, schema 1. Fields are added, never renamed or
+/// removed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Explanation<'a> {
     schema: u32,
     decision: Decision,
     risk: Risk,
     rule: &'a str,
-    layer: Layer,
-    origin: Option<Origin1>,
+    layer: PolicyLayer,
+    origin: Option<OriginJson>,
     reason: &'a str,
     fix: Option<&'a str>,
-    /// Empty where the call was refused as a whole.
-    parts: Vec<Part1<'a>>,
+    /// Empty if the call was refused as a whole.
+    parts: Vec<PartJson<'a>>,
     /// What the answer "always here" could store, narrow first.
-    candidates: Vec<Candidate1<'a>>,
+    candidates: Vec<CandidateJson<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Candidate1<'a> {
+struct CandidateJson<'a> {
     scope: &'static str,
     permits: &'a str,
     stored: &'a str,
 }
 
 #[derive(Debug, Serialize)]
-struct Part1<'a> {
-    aspect: Aspect,
+struct PartJson<'a> {
+    aspect: PartKind,
     subject: &'a str,
     decision: Decision,
-    /// This is the part that the fields above are about.
+    /// Marks the part that the fields above describe.
     decides: bool,
     risk: Risk,
     rule: &'a str,
-    layer: Layer,
-    origin: Option<Origin1>,
+    layer: PolicyLayer,
+    origin: Option<OriginJson>,
     reason: &'a str,
     fix: Option<&'a str>,
-    /// The arguments of a command, where every one of them is known.
-    argv: &'a [Bytes],
-    /// The file that would be executed, where it was found.
-    program: Option<Bytes>,
+    /// The arguments of a command, if all of them are known.
+    argv: &'a [ByteString],
+    /// The file that would be executed, if it was found.
+    program: Option<ByteString>,
     depth: u8,
 }
 
 #[derive(Debug, Serialize)]
-struct Origin1 {
-    file: Bytes,
+struct OriginJson {
+    file: ByteString,
     line: u32,
     column: u32,
 }
 
 pub(crate) fn json<'a>(
     judged: Result<&'a Judgement, &'a Refusal>,
-    candidates: &'a [Candidate],
+    candidates: &'a [GrantCandidate],
 ) -> Explanation<'a> {
     let explanation = match judged {
         Ok(judgement) => judgement_json(judgement),
@@ -357,13 +365,13 @@ pub(crate) fn json<'a>(
     Explanation { candidates: candidates.iter().map(candidate_json).collect(), ..explanation }
 }
 
-fn candidate_json(candidate: &Candidate) -> Candidate1<'_> {
+fn candidate_json(candidate: &GrantCandidate) -> CandidateJson<'_> {
     let scope = match candidate.scope {
-        Scope::Exact => "exact",
-        Scope::Here => "here",
-        Scope::Prefix => "prefix",
+        CandidateScope::Exact => "exact",
+        CandidateScope::Here => "here",
+        CandidateScope::Prefix => "prefix",
     };
-    Candidate1 { scope, permits: &candidate.permits, stored: &candidate.stored }
+    CandidateJson { scope, permits: &candidate.permits, stored: &candidate.stored }
 }
 
 fn judgement_json(judgement: &Judgement) -> Explanation<'_> {
@@ -373,7 +381,7 @@ fn judgement_json(judgement: &Judgement) -> Explanation<'_> {
         decision: judgement.decision(),
         risk: judgement.risk(),
         rule: decisive.map_or("", |part| &part.rule),
-        layer: decisive.map_or(Layer::Floor, |part| part.layer),
+        layer: decisive.map_or(PolicyLayer::Floor, |part| part.layer),
         origin: decisive.and_then(|part| part.origin.as_ref()).map(origin_json),
         reason: decisive.map_or("", |part| &part.reason),
         fix: decisive.and_then(|part| part.fix.as_deref()),
@@ -397,8 +405,8 @@ fn refusal_json(refusal: &Refusal) -> Explanation<'_> {
     }
 }
 
-fn part_json<'a>(part: &'a Part, decisive: Option<&Part>) -> Part1<'a> {
-    Part1 {
+fn part_json<'a>(part: &'a JudgementPart, decisive: Option<&JudgementPart>) -> PartJson<'a> {
+    PartJson {
         aspect: part.aspect,
         subject: &part.subject,
         decision: part.decision,
@@ -410,55 +418,56 @@ fn part_json<'a>(part: &'a Part, decisive: Option<&Part>) -> Part1<'a> {
         reason: &part.reason,
         fix: part.fix.as_deref(),
         argv: &part.argv,
-        program: part.program.as_deref().map(Bytes::from),
+        program: part.program.as_deref().map(ByteString::from),
         depth: part.depth,
     }
 }
 
-fn origin_json(origin: &Origin) -> Origin1 {
-    Origin1 { file: Bytes::from(origin.file.as_path()), line: origin.line, column: origin.column }
+fn origin_json(origin: &RuleLocation) -> OriginJson {
+    OriginJson { file: ByteString::from(origin.file.as_path()), line: origin.line, column: origin.column }
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
 
-    use ringfence_runtime::authz::RuleSource;
-    use ringfence_types::RefusalCode;
+    use ringfence_authz::RuleSource;
+    use ringfence_types::{RefusalCode, RuleFamily, RuleId, RuleName};
     use serde_json::Value;
 
     use super::*;
 
-    const PLAIN: Style = Style { ink: Ink::Plain, glyphs: Glyphs::Unicode };
+    const PLAIN: TextStyle = TextStyle { ink: TextColor::Plain, glyphs: Glyphs::Unicode };
 
-    fn allowed(subject: &str) -> Part {
-        Part::new(Aspect::Command, subject, "guarded.listed").because("on the list")
+    fn allowed(subject: &str) -> JudgementPart {
+        JudgementPart::new(PartKind::Command, subject, RuleFamily::Guarded.member("listed"))
+            .because("on the list")
     }
 
-    fn asked(subject: &str) -> Part {
-        Part::new(Aspect::Command, subject, "guarded.miss")
+    fn asked(subject: &str) -> JudgementPart {
+        JudgementPart::new(PartKind::Command, subject, RuleId::GuardedUnlisted)
             .because("not on the list")
             .ask(Risk::Medium, format!("`allow = [\"{subject}\"]`"))
     }
 
-    fn denied(subject: &str) -> Part {
-        let origin = Origin { file: PathBuf::from("/etc/ringfence/policy.toml"), line: 12, column: 3 };
-        let source = RuleSource { layer: Layer::Operator, origin: Some(origin), reason: None };
-        Part::new(Aspect::Write, subject, "paths.deny")
+    fn denied(subject: &str) -> JudgementPart {
+        let origin = RuleLocation { file: PathBuf::from("/etc/ringfence/policy.toml"), line: 12, column: 3 };
+        let source = RuleSource { layer: PolicyLayer::Operator, origin: Some(origin), reason: None };
+        JudgementPart::new(PartKind::Write, subject, RuleId::PathRule)
             .because("keys stay where they are")
             .deny(Risk::High, "write somewhere else")
             .by(&source)
     }
 
-    fn judgement(parts: Vec<Part>) -> Judgement {
+    fn judgement(parts: Vec<JudgementPart>) -> Judgement {
         Judgement::new(parts, denied("nothing"))
     }
 
     fn refusal() -> Refusal {
         Refusal {
             code: RefusalCode::Profile,
-            layer: Layer::Flags,
-            rule: "profile.review".to_owned(),
+            layer: PolicyLayer::Flags,
+            rule: RuleId::ProfileReview.into(),
             message: "profile `review` runs no commands".to_owned(),
             hint: Some("use `--profile workspace`".to_owned()),
         }
@@ -469,7 +478,7 @@ mod tests {
         let text = tree(Ok(&judgement(vec![allowed("ls -la")])), PLAIN);
         assert_eq!(
             text,
-            "allow: no question is asked\n\
+            "allow: no approval is needed\n\
              └─ ✓ command  ls -la\n\
              \x20      guarded.listed (floor): on the list\n"
         );
@@ -490,11 +499,11 @@ deny: it is refused (risk: high)
 ├─ ✓ command  ls
 │      guarded.listed (floor): on the list
 ├─ ? command  timeout 5 npm test
-│  │   guarded.miss (floor): not on the list
+│  │   guarded.unlisted (floor): not on the list
 │  ├─ ? command  npm test
-│  │  │   guarded.miss (floor): not on the list
+│  │  │   guarded.unlisted (floor): not on the list
 │  │  └─ ✗ write  /w/key  ← decides
-│  │         paths.deny (operator, /etc/ringfence/policy.toml:12:3): keys stay where they are
+│  │         path.rule (operator, /etc/ringfence/policy.toml:12:3): keys stay where they are
 │  └─ ✓ command  wc
 │         guarded.listed (floor): on the list
 └─ ✓ command  true
@@ -503,7 +512,7 @@ fix: write somewhere else
 ";
         assert_eq!(tree(Ok(&judgement(parts.clone())), PLAIN), expected);
         parts.push(allowed("\u{c3}\u{db}"));
-        let ascii = tree(Ok(&judgement(parts)), Style { glyphs: Glyphs::Ascii, ..PLAIN });
+        let ascii = tree(Ok(&judgement(parts)), TextStyle { glyphs: Glyphs::Ascii, ..PLAIN });
         assert!(ascii.is_ascii(), "{ascii}");
         assert!(ascii.contains("|  |  `- x write  /w/key  <- decides\n"), "{ascii}");
     }
@@ -530,7 +539,7 @@ fix: write somewhere else
     fn nothing_from_an_agent_reaches_the_terminal_as_it_is() {
         let evil = "a\x1b[2J\n└─ ✓ forged\u{202e}\r";
         let mut part = asked(evil);
-        part.rule = evil.into();
+        part.rule = RuleName::of_scanner(evil);
         part.reason = evil.into();
         let text = tree(Ok(&judgement(vec![part])), PLAIN);
         assert!(!text.contains(['\x1b', '\r', '\u{202e}']), "{text:?}");
@@ -540,7 +549,7 @@ fix: write somewhere else
     #[test]
     fn colour_is_only_added() {
         let parts = judgement(vec![allowed("ls"), asked("npm test"), denied("/w/k")]);
-        let colour = tree(Ok(&parts), Style { ink: Ink::Colour, ..PLAIN });
+        let colour = tree(Ok(&parts), TextStyle { ink: TextColor::Colour, ..PLAIN });
         let mut bare = colour.clone();
         for code in ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m"] {
             assert!(bare.contains(code), "{code:?}");
@@ -551,7 +560,7 @@ fix: write somewhere else
 
     #[test]
     fn large_judgements_stay_readable_and_hide_nothing_in_silence() {
-        let mut parts: Vec<Part> =
+        let mut parts: Vec<JudgementPart> =
             (0..100_000_u32).map(|n| allowed("ls").at_depth(n.to_le_bytes()[0])).collect();
         parts.push(denied(&"k".repeat(1_000_000)));
         let text = tree(Ok(&judgement(parts)), PLAIN);
@@ -563,16 +572,16 @@ fix: write somewhere else
 
     #[test]
     fn the_style_follows_the_stream_and_the_locale() {
-        let variables = |pairs: &[(&str, &str)]| -> Vec<(Bytes, Bytes)> {
-            pairs.iter().map(|(name, value)| (Bytes::from(*name), Bytes::from(*value))).collect()
+        let variables = |pairs: &[(&str, &str)]| -> Vec<(ByteString, ByteString)> {
+            pairs.iter().map(|(name, value)| (ByteString::from(*name), ByteString::from(*value))).collect()
         };
         let file = tempfile::tempfile().unwrap();
-        let utf8 = Style { ink: Ink::Plain, glyphs: Glyphs::Unicode };
-        let ascii = Style { ink: Ink::Plain, glyphs: Glyphs::Ascii };
-        assert_eq!(Style::of(&variables(&[("TERM", "xterm"), ("LANG", "de_DE.UTF-8")]), &file), utf8);
-        assert_eq!(Style::of(&variables(&[("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")]), &file), ascii);
-        assert_eq!(Style::of(&variables(&[("LC_ALL", ""), ("LANG", "C.utf8")]), &file), utf8);
-        assert_eq!(Style::of(&[], &file), ascii);
+        let utf8 = TextStyle { ink: TextColor::Plain, glyphs: Glyphs::Unicode };
+        let ascii = TextStyle { ink: TextColor::Plain, glyphs: Glyphs::Ascii };
+        assert_eq!(TextStyle::of(&variables(&[("TERM", "xterm"), ("LANG", "de_DE.UTF-8")]), &file), utf8);
+        assert_eq!(TextStyle::of(&variables(&[("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")]), &file), ascii);
+        assert_eq!(TextStyle::of(&variables(&[("LC_ALL", ""), ("LANG", "C.utf8")]), &file), utf8);
+        assert_eq!(TextStyle::of(&[], &file), ascii);
     }
 
     #[test]
@@ -583,14 +592,14 @@ fix: write somewhere else
         assert_eq!(
             value,
             serde_json::json!({
-                "schema": 1, "decision": "deny", "risk": "high", "rule": "paths.deny", "layer": "operator",
+                "schema": 1, "decision": "deny", "risk": "high", "rule": "path.rule", "layer": "operator",
                 "origin": origin, "reason": "keys stay where they are", "fix": "write somewhere else",
                 "parts": [
                     {"aspect": "command", "subject": "ls", "decision": "allow", "decides": false, "risk": "low",
                      "rule": "guarded.listed", "layer": "floor", "origin": null, "reason": "on the list",
                      "fix": null, "argv": [], "program": null, "depth": 0},
                     {"aspect": "write", "subject": "/w/k", "decision": "deny", "decides": true, "risk": "high",
-                     "rule": "paths.deny", "layer": "operator", "origin": origin,
+                     "rule": "path.rule", "layer": "operator", "origin": origin,
                      "reason": "keys stay where they are", "fix": "write somewhere else", "argv": [], "program": null, "depth": 0},
                 ],
                 "candidates": [],

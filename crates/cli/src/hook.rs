@@ -1,16 +1,16 @@
-//! `ringfence hook AGENT`: the place between what an agent wants and what it does.
+//! `ringfence hook AGENT`: decides about a tool call before the agent makes it.
 //!
-//! INVARIANT: nothing but a whole answer after a whole judgement lets anything happen. Garbage, a ledger that cannot be
-//! written, a panic and a time limit all end in [`BLOCKED`], which every agent takes as a no.
+//! INVARIANT: only a complete answer after a complete evaluation allows a call. Invalid input, an unwritable
+//! ledger, a panic and a timeout all end in [`BLOCKED`], which every agent treats as a denial.
 
-mod answer;
-mod deed;
-mod judge;
+mod decision;
+mod disabled_hooks;
 mod patch;
 mod quote;
+mod reply;
 mod request;
+mod tool_effect;
 mod transcript;
-mod unplugged;
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -20,26 +20,26 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::args::Agent;
+use crate::args::AgentKind;
 use crate::environment::Environment;
 use crate::output::note;
-pub(crate) use judge::argv as shell;
+pub(crate) use decision::argv as shell;
+pub(crate) use disabled_hooks::switched_off;
 pub(crate) use quote::{quoted, unquoted};
 pub(crate) use request::event;
-pub(crate) use unplugged::switched_off;
 
-use answer::Reply;
-use request::Request;
+use reply::HookReply;
+use request::HookRequest;
 
 /// The event before a tool call, in the settings of Codex.
 pub(crate) const EVENT_OF_CODEX: &str = "PreToolUse";
-/// The exit code that every agent takes as a no.
+/// The exit code that every agent treats as a denial.
 const BLOCKED: u8 = 2;
-/// Shorter than [`TIMEOUT`], after which an agent would go on without an answer.
+/// Shorter than [`TIMEOUT`], after which an agent would continue without an answer.
 const PATIENCE: Duration = Duration::from_secs(TIMEOUT - 20);
-/// What agents are told to wait for an answer, in seconds.
+/// How long agents wait for an answer, in seconds.
 pub(crate) const TIMEOUT: u64 = 600;
-/// Longer than any tool call that an agent can make.
+/// Larger than any tool call.
 const LONGEST: u64 = 64 * 1024 * 1024;
 
 /// Why there is no answer. The agent is told to do nothing.
@@ -50,11 +50,15 @@ pub(crate) enum HookError {
     #[error("standard input is longer than {LONGEST} bytes")]
     TooLong,
     #[error("standard input is not what {0} sends to a hook")]
-    Garbage(Agent, #[source] serde_json::Error),
+    Garbage(AgentKind, #[source] serde_json::Error),
     #[error("`{0}` is not an event that is judged")]
     Event(String),
     #[error("{0} says nothing about where it works")]
-    NoPlace(Agent),
+    NoPlace(AgentKind),
+    #[error(
+        "{0} has no record of this turn, which says where it was started (a session without a record cannot be judged)"
+    )]
+    NoProject(AgentKind),
     #[error("`{0}` is not a directory that can be worked in")]
     Place(String, #[source] std::io::Error),
     #[error("it is not known where the program ringfence is")]
@@ -65,41 +69,41 @@ pub(crate) enum HookError {
     Unwritten(#[source] std::io::Error),
 }
 
-pub(crate) fn run(agent: Agent) -> ExitCode {
+pub(crate) fn run(agent: AgentKind) -> ExitCode {
     guard();
     match answered(agent) {
         Ok(code) => code,
         Err(error) => {
-            note!("ringfence: blocked, because there is no judgement: {}", crate::error::chain(&error));
-            note!("  hint: nothing was done; `ringfence doctor` and `ringfence status` say what is wrong");
+            note!("ringfence: blocked, because the evaluation failed: {}", crate::error::chain(&error));
+            note!("  hint: nothing was executed; see `ringfence doctor` and `ringfence status`");
             ExitCode::from(BLOCKED)
         }
     }
 }
 
-/// The answer of a tool for `--permission-prompt-tool` of Claude Code to what it was called with.
+/// Answers a request of Claude Code's `--permission-prompt-tool`.
 pub(crate) fn permission(cwd: &Path, session: &str, call: &Value) -> Result<Value, HookError> {
-    let agent = Agent::ClaudeCode;
+    let agent = AgentKind::ClaudeCode;
     let sent = serde_json::json!({
         "session_id": session, "cwd": cwd, "hook_event_name": request::event(agent),
         "tool_name": call.get("tool_name"), "tool_input": call.get("input"),
     });
-    let request = Request::read(agent, sent.to_string().as_bytes())?;
-    let answer = judge::judged(&request, &Environment::read())?;
-    Ok(answer::permission(&request, answer))
+    let request = HookRequest::read(agent, sent.to_string().as_bytes())?;
+    let answer = decision::judged(&request, &Environment::read())?;
+    Ok(reply::permission(&request, answer))
 }
 
-fn answered(agent: Agent) -> Result<ExitCode, HookError> {
-    let request = Request::read(agent, &input()?)?;
-    let answer = judge::judged(&request, &Environment::read())?;
-    match answer::reply(&request, answer) {
-        Reply::Json(json) => {
+fn answered(agent: AgentKind) -> Result<ExitCode, HookError> {
+    let request = HookRequest::read(agent, &input()?)?;
+    let answer = decision::judged(&request, &Environment::read())?;
+    match reply::reply(&request, answer) {
+        HookReply::Json(json) => {
             let mut out = std::io::stdout().lock();
             writeln!(out, "{json}").and_then(|()| out.flush()).map_err(HookError::Unwritten)?;
             Ok(ExitCode::SUCCESS)
         }
-        Reply::Nothing => Ok(ExitCode::SUCCESS),
-        Reply::Blocked(why) => {
+        HookReply::Nothing => Ok(ExitCode::SUCCESS),
+        HookReply::Blocked(why) => {
             note!("{why}");
             Ok(ExitCode::from(BLOCKED))
         }
@@ -113,12 +117,12 @@ fn input() -> Result<Vec<u8>, HookError> {
     if read as u64 > LONGEST { Err(HookError::TooLong) } else { Ok(bytes) }
 }
 
-/// Whatever goes wrong, and however long it takes: the answer is no.
+/// Turns a panic or a timeout into a denial.
 fn guard() {
-    // Where, and no more: nobody can say what is in the message.
+    // Only the place: the message may contain a secret.
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(|at| format!(" at {}:{}", at.file(), at.line()));
-        blocked(&format!("it broke{}", place.unwrap_or_default()));
+        blocked(&format!("internal error{}", place.unwrap_or_default()));
     }));
     let watch = thread::Builder::new().spawn(|| {
         thread::sleep(PATIENCE);
@@ -131,6 +135,6 @@ fn guard() {
 
 #[expect(clippy::exit, reason = "nothing else of this process may answer any more")]
 fn blocked(why: &str) {
-    note!("ringfence: blocked, because there is no judgement: {why}");
+    note!("ringfence: blocked, because the evaluation failed: {why}");
     std::process::exit(i32::from(BLOCKED));
 }

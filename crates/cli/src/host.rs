@@ -1,11 +1,11 @@
-//! What the command line finds out about the host for the runtime: state directory, toolchains, git identity.
+//! Host facts for the runtime: state directory, toolchains, git identity.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::{Setup, SkeletonFile, Toolchain};
-use ringfence_types::Bytes;
+use ringfence_authz::env::ApproverPresence;
+use ringfence_runtime::{HostSetup, SkeletonFile, Toolchain};
+use ringfence_types::ByteString;
 
 use crate::environment::Environment;
 use crate::own;
@@ -14,10 +14,13 @@ use crate::own;
 #[error("neither XDG_STATE_HOME nor HOME says where to keep the ledger")]
 pub(crate) struct NoStateDir;
 
-pub(crate) fn setup(environment: &Environment, attendance: Attendance) -> Result<Setup, NoStateDir> {
+pub(crate) fn setup(
+    environment: &Environment,
+    attendance: ApproverPresence,
+) -> Result<HostSetup, NoStateDir> {
     let state_dir = state_dir(environment)?;
     let config_dir = config_dir(environment).unwrap_or_else(|| state_dir.join("ringfence"));
-    Ok(Setup {
+    Ok(HostSetup {
         state_dir,
         config_dir,
         home: environment.home.clone(),
@@ -25,13 +28,13 @@ pub(crate) fn setup(environment: &Environment, attendance: Attendance) -> Result
         attendance,
         toolchains: environment.home.as_deref().map(toolchains).unwrap_or_default(),
         files: environment.home.as_deref().map(git_config).into_iter().collect(),
-        // Also where the file was replaced since this process began.
+        // Works even if the file was replaced since this process started.
         sweeper: Some(PathBuf::from("/proc/self/exe")),
         own: own::files(environment),
     })
 }
 
-/// Where the operator's file is, unless another one is named.
+/// The directory of the operator's file, unless another file is named.
 pub(crate) fn config_dir(environment: &Environment) -> Option<PathBuf> {
     environment.config_dir.as_ref().map(|dir| dir.join("ringfence"))
 }
@@ -50,8 +53,8 @@ pub(crate) fn on_path(name: &Path) -> Option<PathBuf> {
     directories.into_iter().map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
 }
 
-/// Toolchains that people install below their home. Only directories of programs and libraries: never the
-/// directory that also holds a registry token or a configuration.
+/// Toolchains below the home. Only directories of programs and libraries, never one that also holds a
+/// registry token or a configuration.
 fn toolchains(home: &Path) -> Vec<Toolchain> {
     /// Directories to show, directories of programs, a variable that names one of them.
     type Known = (&'static [&'static str], &'static [&'static str], Option<(&'static str, &'static str)>);
@@ -69,7 +72,7 @@ fn toolchains(home: &Path) -> Vec<Toolchain> {
         (&[".bun/bin"], &[".bun/bin"], None),
         (&["go/bin", "go/pkg/mod"], &["go/bin"], None),
     ];
-    /// Where tools look for packages below HOME, whatever else they are told.
+    /// Package directories that tools always look for below HOME.
     const PACKAGES: [&str; 3] = [".cargo/registry", ".cargo/git", "go/pkg/mod"];
     let below = |names: &[&str]| -> Vec<PathBuf> {
         names.iter().map(|name| home.join(name)).filter(|path| is_real_directory(path)).collect()
@@ -86,14 +89,14 @@ fn toolchains(home: &Path) -> Vec<Toolchain> {
                 .collect(),
             env: variable
                 .iter()
-                .map(|(name, path)| (Bytes::from(*name), Bytes::from(home.join(path))))
+                .map(|(name, path)| (ByteString::from(*name), ByteString::from(home.join(path))))
                 .collect(),
         })
         .filter(|toolchain| !toolchain.roots.is_empty())
         .collect()
 }
 
-/// Not through a link: what is bound must be what was named.
+/// Not through a link: the mounted directory must be the named one.
 fn is_real_directory(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }

@@ -1,11 +1,12 @@
-//! `ringfence init` and `ringfence uninstall`: into the settings of agents and out again, without a trace.
+//! `ringfence init` and `ringfence uninstall`: add Ringfence to agent settings, and remove it again without a
+//! trace.
 
-mod configured;
+mod backup;
+mod detect;
 mod diff;
-mod entry;
+mod hook_commands;
 mod hooks_json;
-mod installed;
-mod place;
+mod settings_entry;
 
 use std::fs;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
@@ -13,42 +14,42 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum as _;
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 
-use crate::approval::{self, Need};
-use crate::args::{self, Agent, Init};
+use crate::approval::{self, OperatorRequirement};
+use crate::args::{self, AgentKind, InitArgs};
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
 use crate::output::{aside, say};
 use crate::own;
-pub(crate) use configured::configured;
-pub(crate) use entry::{MARK, command};
-use installed::{Installed, Restored};
+use backup::{RestoreAction, SettingsBackup};
+pub(crate) use hook_commands::hook_commands;
+pub(crate) use settings_entry::{MARK, command};
 
-pub(crate) use place::{Found, directory, found, is_installed, programs};
+pub(crate) use detect::{AgentDetection, directory, found, is_installed, programs};
 
-/// Whether an agent asks us.
+/// Whether an agent calls Ringfence's hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum HookStatus {
     On,
     Off,
-    /// There is a hook of ours, and it is not what `init` would write today.
+    /// The hook exists but differs from what `init` would write now.
     Outdated,
 }
 
-pub(crate) fn standing(agent: Agent, environment: &Environment) -> Result<Standing, InitError> {
+pub(crate) fn standing(agent: AgentKind, environment: &Environment) -> Result<HookStatus, InitError> {
     let (mut on, mut some) = (true, false);
-    for file in entry::files(agent, environment)? {
+    for file in settings_entry::files(agent, environment)? {
         let now = current(&file.path)?;
         let wanted = file.with_ours(now.as_deref())?;
         on &= now.as_deref() == Some(wanted.as_slice());
-        some |= now.is_some_and(|bytes| entry::has_mark(&bytes));
+        some |= now.is_some_and(|bytes| settings_entry::has_mark(&bytes));
     }
     Ok(match (on, some) {
-        (true, _) => Standing::On,
-        (false, true) => Standing::Outdated,
-        (false, false) => Standing::Off,
+        (true, _) => HookStatus::On,
+        (false, true) => HookStatus::Outdated,
+        (false, false) => HookStatus::Off,
     })
 }
 
@@ -80,76 +81,78 @@ impl InitError {
 }
 
 pub(crate) fn shown(path: &Path) -> String {
-    Bytes::from(path).display()
+    ByteString::from(path).display()
 }
 
-/// One file as it is and as it is to be. `None`: there is none.
+/// One file before and after the change. `None`: no file.
 #[derive(Debug)]
-struct Change {
-    agent: Agent,
+struct FileChange {
+    agent: AgentKind,
     path: PathBuf,
     before: Option<Vec<u8>>,
     after: Option<Vec<u8>>,
-    /// What of it is not ours, and is to be there when we are gone.
+    /// The content without Ringfence's part, to be left by `uninstall`.
     foreign: Option<Vec<u8>>,
 }
 
-pub(crate) fn init(arguments: &Init) -> ExitCode {
-    let extent = if arguments.exec_server { Extent::Everything } else { Extent::Hook };
-    if extent == Extent::Everything && arguments.change.agent != Some(Agent::Codex) {
+pub(crate) fn init(arguments: &InitArgs) -> ExitCode {
+    let extent = if arguments.exec_server { HookCoverage::Everything } else { HookCoverage::Hook };
+    if extent == HookCoverage::Everything && arguments.change.agent != Some(AgentKind::Codex) {
         return error::failed_text(
             "`--exec-server` is for codex",
             Some("`ringfence init codex --exec-server`"),
         );
     }
-    performed(&arguments.change, Way::In(extent))
+    performed(&arguments.change, InitDirection::In(extent))
 }
 
-pub(crate) fn uninstall(arguments: &args::Change) -> ExitCode {
-    performed(arguments, Way::Out)
+pub(crate) fn uninstall(arguments: &args::SettingsChangeArgs) -> ExitCode {
+    performed(arguments, InitDirection::Out)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    In(Extent),
+enum InitDirection {
+    In(HookCoverage),
     Out,
 }
 
-/// How much of what an agent does comes to us.
+/// How much of an agent's work Ringfence sees.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Extent {
-    /// What it asks its hooks about.
+enum HookCoverage {
+    /// What the agent asks its hooks about.
     Hook,
     Everything,
 }
 
-/// What is to be done, and what cannot be: the settings of one agent say nothing about those of another.
+/// The changes and the failures: the agents are independent of each other.
 #[derive(Debug, Default)]
-struct Plan {
-    changes: Vec<Change>,
+struct InitPlan {
+    changes: Vec<FileChange>,
     failed: Vec<InitError>,
-    /// Files of which nothing is ours any more, whoever has seen to that.
+    /// Files that contain nothing of Ringfence any more.
     done: Vec<PathBuf>,
 }
 
-fn performed(arguments: &args::Change, way: Way) -> ExitCode {
+fn performed(arguments: &args::SettingsChangeArgs, way: InitDirection) -> ExitCode {
     let environment = Environment::read();
-    if let Err(code) = approval::require(&environment, Need::Nothing, "change the settings of agents") {
+    if let Err(code) =
+        approval::require(&environment, OperatorRequirement::Nothing, "change the settings of agents")
+    {
         return code;
     }
     let loaded = host::state_dir(&environment).map_err(|_none| InitError::NoHome);
-    let mut installed = match loaded.and_then(|state_dir| Installed::load(&state_dir)) {
+    let mut installed = match loaded.and_then(|state_dir| SettingsBackup::load(&state_dir)) {
         Ok(installed) => installed,
         Err(error) => return error::failed(&error, error.hint()),
     };
-    let Plan { mut changes, mut failed, done } = planned(arguments, way, (&environment, &installed));
+    let InitPlan { mut changes, mut failed, done } = planned(arguments, way, &environment, &installed);
     if changes.is_empty() && failed.is_empty() {
         say!("nothing to do");
     }
-    if way == Way::Out && !arguments.dry_run {
+    if way == InitDirection::Out && !arguments.dry_run {
         failed.extend(done.iter().rev().filter_map(|path| installed.settle(path).err()));
     }
-    if matches!(way, Way::In(_)) {
+    if matches!(way, InitDirection::In(_)) {
         own::tell_where_it_lies();
     }
     let wanted = agreed(arguments, &changes);
@@ -165,7 +168,7 @@ fn performed(arguments: &args::Change, way: Way) -> ExitCode {
     }
     let mut code = ExitCode::SUCCESS;
     if !wanted && !changes.is_empty() && !arguments.dry_run {
-        code = error::failed_text("nothing was changed", Some("`--yes` changes it without a question"));
+        code = error::failed_text("nothing was changed", Some("`--yes` changes it without asking"));
     }
     for error in failed {
         code = error::failed(&error, error.hint());
@@ -173,16 +176,22 @@ fn performed(arguments: &args::Change, way: Way) -> ExitCode {
     code
 }
 
-fn planned(arguments: &args::Change, way: Way, (environment, installed): (&Environment, &Installed)) -> Plan {
-    let agents = arguments.agent.map_or_else(|| Agent::value_variants().to_vec(), |agent| vec![agent]);
-    // Somebody who names an agent wants it prepared; without a name only what is there is touched.
-    let is_meant =
-        |agent: &Agent| way == Way::Out || arguments.agent.is_some() || is_installed(*agent, environment);
-    let mut plan = Plan::default();
+fn planned(
+    arguments: &args::SettingsChangeArgs,
+    way: InitDirection,
+    environment: &Environment,
+    installed: &SettingsBackup,
+) -> InitPlan {
+    let agents = arguments.agent.map_or_else(|| AgentKind::value_variants().to_vec(), |agent| vec![agent]);
+    // A named agent is prepared in any case; without a name only installed agents are.
+    let is_meant = |agent: &AgentKind| {
+        way == InitDirection::Out || arguments.agent.is_some() || is_installed(*agent, environment)
+    };
+    let mut plan = InitPlan::default();
     for agent in agents.into_iter().filter(is_meant) {
         let changes = match way {
-            Way::In(extent) => planned_init((agent, extent), environment, installed),
-            Way::Out => planned_uninstall(agent, (environment, installed), &mut plan.done),
+            InitDirection::In(extent) => planned_init(agent, extent, environment, installed),
+            InitDirection::Out => planned_uninstall(agent, environment, installed, &mut plan.done),
         };
         match changes {
             Ok(changes) => plan.changes.extend(changes),
@@ -192,17 +201,18 @@ fn planned(arguments: &args::Change, way: Way, (environment, installed): (&Envir
     plan
 }
 
-type Planned = Result<Vec<Change>, InitError>;
+type PlanResult = Result<Vec<FileChange>, InitError>;
 
 fn planned_init(
-    (agent, extent): (Agent, Extent),
+    agent: AgentKind,
+    extent: HookCoverage,
     environment: &Environment,
-    installed: &Installed,
-) -> Planned {
+    installed: &SettingsBackup,
+) -> PlanResult {
     let mut changes = Vec::new();
-    let mut files = entry::files(agent, environment)?;
-    if extent == Extent::Everything {
-        files.extend(entry::environments(agent, environment)?);
+    let mut files = settings_entry::files(agent, environment)?;
+    if extent == HookCoverage::Everything {
+        files.extend(settings_entry::environments(agent, environment)?);
     }
     for file in files {
         let before = current(&file.path)?;
@@ -212,62 +222,65 @@ fn planned_init(
             continue;
         }
         let foreign = foreign(&file, before.as_deref(), installed)?;
-        changes.push(Change { agent, path: file.path, before, after: Some(after), foreign });
+        changes.push(FileChange { agent, path: file.path, before, after: Some(after), foreign });
     }
     Ok(changes)
 }
 
 fn planned_uninstall(
-    agent: Agent,
-    (environment, installed): (&Environment, &Installed),
+    agent: AgentKind,
+    environment: &Environment,
+    installed: &SettingsBackup,
     done: &mut Vec<PathBuf>,
-) -> Planned {
+) -> PlanResult {
     let mut changes = Vec::new();
-    let files = entry::files(agent, environment)?;
-    for file in files.into_iter().chain(entry::environments(agent, environment)?) {
+    let files = settings_entry::files(agent, environment)?;
+    for file in files.into_iter().chain(settings_entry::environments(agent, environment)?) {
         let before = current(&file.path)?;
         let after = foreign(&file, before.as_deref(), installed)?;
         if before != after {
-            changes.push(Change { agent, path: file.path, before, after: after.clone(), foreign: after });
+            changes.push(FileChange { agent, path: file.path, before, after: after.clone(), foreign: after });
         } else {
             done.push(file.path);
         }
     }
-    // What was made for the first of several files is empty when the last is gone.
+    // Removes the last file first, so that directories made for the first one are empty at the end.
     changes.reverse();
     Ok(changes)
 }
 
-/// What a file is without us: as it was, or as somebody has edited it since.
+/// A file without Ringfence's part: as it was, or as edited since.
 fn foreign(
-    file: &entry::File,
+    file: &settings_entry::SettingsFile,
     before: Option<&[u8]>,
-    installed: &Installed,
+    installed: &SettingsBackup,
 ) -> Result<Option<Vec<u8>>, InitError> {
     let Some(bytes) = before else { return Ok(None) };
     match installed.restored(&file.path, bytes)? {
-        Restored::AsItWas(bytes) => Ok(bytes),
-        Restored::Edited if file.is_alone() && !entry::has_mark(bytes) => Ok(Some(bytes.to_vec())),
-        // All of it was ours, whatever has become of it.
-        Restored::Edited if file.is_own() => installed.before(&file.path),
-        // Where there was no file, nothing was set in it.
-        Restored::Edited => {
+        RestoreAction::AsItWas(bytes) => Ok(bytes),
+        RestoreAction::Edited if file.is_alone() && !settings_entry::has_mark(bytes) => {
+            Ok(Some(bytes.to_vec()))
+        }
+        // The whole file belongs to Ringfence, even if it was edited.
+        RestoreAction::Edited if file.is_own() => installed.before(&file.path),
+        // A missing original counts as empty settings.
+        RestoreAction::Edited => {
             let original = installed.before(&file.path)?.unwrap_or_else(|| b"{}".to_vec());
             file.without_ours(bytes, Some(&original))
         }
-        Restored::Unknown => file.without_ours(bytes, None),
+        RestoreAction::Unknown => file.without_ours(bytes, None),
     }
 }
 
-/// Shows what would change, and asks. Without a terminal nobody can be asked, and nothing is assumed.
-fn agreed(arguments: &args::Change, changes: &[Change]) -> bool {
+/// Shows the changes and asks. Without a terminal the answer is no.
+fn agreed(arguments: &args::SettingsChangeArgs, changes: &[FileChange]) -> bool {
     for change in changes {
         let text = |bytes: &Option<Vec<u8>>| {
             bytes.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
         };
         say!(
             "{}",
-            diff::unified(&shown(&change.path), (&text(&change.before), &text(&change.after))).trim_end()
+            diff::unified(&shown(&change.path), &text(&change.before), &text(&change.after)).trim_end()
         );
     }
     if changes.is_empty() || arguments.dry_run {
@@ -285,28 +298,28 @@ fn agreed(arguments: &args::Change, changes: &[Change]) -> bool {
     read.is_ok() && matches!(line.trim(), "y" | "yes")
 }
 
-fn told(changes: &[Change]) {
+fn told(changes: &[FileChange]) {
     for change in changes {
         match &change.after {
             Some(_) => say!("{}: wrote `{}`", change.agent, shown(&change.path)),
             None => say!("{}: removed `{}`", change.agent, shown(&change.path)),
         }
     }
-    let codex = |change: &Change| change.agent == Agent::Codex && change.after.is_some();
+    let codex = |change: &FileChange| change.agent == AgentKind::Codex && change.after.is_some();
     if changes.iter().any(codex) {
         say!("codex runs a new hook only after you have looked at it: type `/hooks` there and trust it");
     }
-    if changes.iter().any(|change| codex(change) && change.path.ends_with(entry::ENVIRONMENTS)) {
+    if changes.iter().any(|change| codex(change) && change.path.ends_with(settings_entry::ENVIRONMENTS)) {
         say!(
             "codex works inside the fence from its next start on: start it in the directory that it is to work in"
         );
     }
 }
 
-/// What was there is kept before anything is written over it.
-fn apply(change: &Change, way: Way, installed: &mut Installed) -> Result<(), InitError> {
-    if way != Way::Out {
-        // Whether our own hand made a directory is known only before it does.
+/// Saves the old content before it is overwritten.
+fn apply(change: &FileChange, way: InitDirection, installed: &mut SettingsBackup) -> Result<(), InitError> {
+    if way != InitDirection::Out {
+        // Which directories are missing is known only before they are made.
         installed.note(change, &missing_parents(&change.path))?;
     }
     let real = fs::canonicalize(&change.path).unwrap_or_else(|_| change.path.clone());
@@ -315,7 +328,7 @@ fn apply(change: &Change, way: Way, installed: &mut Installed) -> Result<(), Ini
         None => fs::remove_file(&real),
     }
     .map_err(|error| InitError::Write(shown(&change.path), error))?;
-    if way == Way::Out { installed.settle(&change.path) } else { Ok(()) }
+    if way == InitDirection::Out { installed.settle(&change.path) } else { Ok(()) }
 }
 
 fn missing_parents(path: &Path) -> Vec<PathBuf> {
@@ -327,7 +340,7 @@ fn current(path: &Path) -> Result<Option<Vec<u8>>, InitError> {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => Err(InitError::NotAFile(shown(path))),
         Ok(_) => fs::read(path).map(Some).map_err(|error| InitError::Read(shown(path), error)),
-        // A link that leads nowhere would be replaced by a file, and could not be put back.
+        // A dangling link would be replaced by a file and could not be restored.
         Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
             Err(InitError::NotAFile(shown(path)))
         }
@@ -336,7 +349,7 @@ fn current(path: &Path) -> Result<Option<Vec<u8>>, InitError> {
     }
 }
 
-/// All of it or nothing, with the permissions that it had.
+/// Writes atomically and keeps the permissions.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::create_dir_all(directory)?;

@@ -1,43 +1,45 @@
-//! Secrets that were on their way out, in one line and in JSON. Never their values.
+//! Shows leaks in one line and in JSON, never with their values.
 
 use std::collections::BTreeMap;
 
-use ringfence_runtime::Leaked;
-use ringfence_runtime::ledger::Finding;
-use ringfence_types::{Bytes, LeakAction};
+use ringfence_ledger::RecordedFinding;
+use ringfence_runtime::LeakSummary;
+use ringfence_types::{ByteString, LeakAction};
 use serde::Serialize;
 
 use crate::output::note;
 
 /// As `--json` shows them.
 #[derive(Serialize)]
-pub(crate) struct Report<'a> {
+pub(crate) struct LeakJson<'a> {
     action: LeakAction,
-    findings: &'a [Finding],
-    more: u64,
+    findings: &'a [RecordedFinding],
+    omitted: u64,
 }
 
-pub(crate) fn reports(leaks: &[Leaked]) -> Vec<Report<'_>> {
+pub(crate) fn reports(leaks: &[LeakSummary]) -> Vec<LeakJson<'_>> {
     leaks
         .iter()
-        .map(|leaked| Report { action: leaked.action, findings: &leaked.findings, more: leaked.more })
+        .map(|leaked| LeakJson { action: leaked.action, findings: &leaked.findings, omitted: leaked.omitted })
         .collect()
 }
 
-/// How many, which kinds, and what became of them.
-pub(crate) fn tell(leaks: &[Leaked]) {
+/// Prints the number, the kinds and the action.
+pub(crate) fn tell(leaks: &[LeakSummary]) {
     for leaked in leaks {
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
-        // What could not be searched is no secret; it is in the ledger.
+        // Unscanned content is no secret; the ledger records it.
         for finding in leaked.findings.iter().filter(|finding| finding.rule != "scan.limit") {
             *kinds.entry(&finding.rule).or_default() += 1;
         }
-        let count = kinds.values().sum::<usize>() as u64 + leaked.more;
+        let count = kinds.values().sum::<usize>() as u64 + leaked.omitted;
         if count == 0 {
             continue;
         }
-        let kinds: Vec<String> =
-            kinds.iter().map(|(rule, count)| format!("{count} {}", Bytes::from(*rule).display())).collect();
+        let kinds: Vec<String> = kinds
+            .iter()
+            .map(|(rule, count)| format!("{count} {}", ByteString::from(*rule).display()))
+            .collect();
         let noun = if count == 1 { "secret was" } else { "secrets were" };
         note!("ringfence: {count} {noun} {}: {}", became(leaked.action), kinds.join(", "));
     }

@@ -1,17 +1,15 @@
-//! The command line: argv, environment, terminal, exit codes. Nothing below this crate reads any of them.
+//! The command line: argv, environment, terminal, exit codes. No crate below reads any of them.
 
 mod approval;
 mod args;
-mod asked;
-mod broken;
 mod commands;
-mod daemon;
+mod daemon_client;
+mod daemon_policy;
 mod engine;
 mod environment;
 mod error;
 mod exec_server;
 mod explain;
-mod governor;
 mod hook;
 mod host;
 mod init;
@@ -20,6 +18,8 @@ mod logging;
 mod mcp;
 mod output;
 mod own;
+mod panic_hook;
+mod policy_resolution;
 mod redactor;
 mod secret_input;
 mod shell_prefix;
@@ -41,23 +41,24 @@ use ringfence_runtime::sweeper;
 
 fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
-    // Before anything else: an attempt of the escape battery must run in a process that has done nothing yet.
+    // Before anything else: an attempt of the escape battery needs an untouched process.
     if let [_, word, rest @ ..] = arguments.as_slice()
         && word == "__attempt"
     {
-        return ExitCode::from(ringfence_runtime::attack::attempt_main(rest, &mut std::io::stdout()));
+        return ExitCode::from(ringfence_battery::attempt_main(rest, &mut std::io::stdout()));
     }
     if let [_, word] = arguments.as_slice()
         && word == sweeper::WORD
     {
         let swept = sweeper::serve(std::io::stdin().as_fd(), Path::new("."));
-        // Nobody hears it. What is not removed now is removed by the next session.
+        // The sweeper has no output. The next session removes what is left.
         return ExitCode::from(u8::from(swept.is_err()));
     }
+    terminal::be_known_as_supervisor();
     terminal::survive_file_size_limit();
     terminal::leave_no_core();
     terminal::open_many_files();
-    broken::tell();
+    panic_hook::tell();
     if let [program, word, line] = arguments.as_slice()
         && word == shell_prefix::WORD
     {

@@ -1,12 +1,13 @@
-//! `ringfence mcp`: the tools of Ringfence for any client of the Model Context Protocol.
+//! `ringfence mcp`: Ringfence's tools for clients of the Model Context Protocol.
 //!
-//! The protocol is asynchronous and a session is not: one thread owns the session, calls come to it one after the other.
+//! The protocol is asynchronous and a session is not: one thread owns the session and runs the calls in
+//! order.
 
 mod elicit;
 mod jobs;
-mod perform;
 mod result;
 mod retry;
+mod run_tool;
 mod server;
 mod worker;
 
@@ -14,27 +15,27 @@ use std::process::ExitCode;
 
 use rmcp::ServiceExt as _;
 
-use crate::args::Mcp;
+use crate::args::McpArgs;
 use crate::error;
-use server::Server;
-use worker::Worker;
+use server::StdioMcpServer;
+use worker::SessionWorker;
 
-pub(crate) fn run(arguments: &Mcp) -> ExitCode {
+pub(crate) fn run(arguments: &McpArgs) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return error::failed(&error, None),
     };
-    let worker = match Worker::start(arguments, runtime.handle()) {
+    let worker = match SessionWorker::start(arguments, runtime.handle()) {
         Ok(worker) => worker,
         Err(code) => return code,
     };
     let (calls, thread) = worker.split();
-    let server = match Server::new(calls) {
+    let server = match StdioMcpServer::new(calls) {
         Ok(server) => server,
         Err(error) => return error::failed(&error, None),
     };
     let served = runtime.block_on(async {
-        let service = match ringfence_mcp::Offered(server).serve(rmcp::transport::stdio()).await {
+        let service = match ringfence_mcp::ToolServer(server).serve(rmcp::transport::stdio()).await {
             Ok(service) => service,
             Err(error) => return error::failed(&error, None),
         };
@@ -43,8 +44,8 @@ pub(crate) fn run(arguments: &Mcp) -> ExitCode {
             Err(error) => error::failed(&error, None),
         }
     });
-    // Nobody reads standard input any more that would keep this process.
+    // Does not wait for the thread that reads standard input, which would block the exit.
     runtime.shutdown_background();
-    let ended = thread.join().unwrap_or_else(|_| error::failed_text("the session broke", None));
+    let ended = thread.join().unwrap_or_else(|_| error::failed_text("the session failed", None));
     if served == ExitCode::SUCCESS { ended } else { served }
 }

@@ -1,4 +1,4 @@
-//! Writing to the terminal without dying of it: a closed pipe ends the output, a full disk is a failure.
+//! Writes to standard output and error: a closed pipe ends the output, a full disk is a failure.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
@@ -6,17 +6,31 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 use serde_json::Value;
 
 use crate::args::FAILED;
-use crate::redactor::Redactor;
+use crate::redactor::CliRedactor;
 
 static LOST: AtomicBool = AtomicBool::new(false);
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// What takes less than this needs no word.
+/// Shorter work shows no progress.
 const BETWEEN: Duration = Duration::from_millis(500);
+
+/// Output for people or for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutputFormat {
+    Text,
+    Json,
+}
+
+impl From<bool> for OutputFormat {
+    /// By the flag `--json`.
+    fn from(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
 
 /// One line on standard output.
 macro_rules! say {
@@ -33,7 +47,7 @@ pub(crate) use {note, say};
 pub(crate) fn line(text: Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        // Whoever read has had enough.
+        // The reader closed the pipe.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => CLOSED.store(true, Ordering::Relaxed),
         Err(_) => LOST.store(true, Ordering::Relaxed),
         Ok(()) => {}
@@ -50,7 +64,7 @@ pub(crate) fn stream(write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Res
     }
 }
 
-/// What a command printed, as it is.
+/// Passes on the output of a command unchanged.
 pub(crate) fn bytes_out(out: &mut dyn std::io::Write, bytes: &[u8]) {
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => CLOSED.store(true, Ordering::Relaxed),
@@ -59,19 +73,19 @@ pub(crate) fn bytes_out(out: &mut dyn std::io::Write, bytes: &[u8]) {
     }
 }
 
-/// Whether nobody reads standard output any more.
+/// Whether standard output has no reader any more.
 pub(crate) fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// How far something long is, on standard error, if a person looks there.
-pub(crate) struct Progress {
+/// Progress of long work, on standard error if that is a terminal.
+pub(crate) struct ProgressLine {
     verb: &'static str,
     shown: Option<Instant>,
     begun: Instant,
 }
 
-impl Progress {
+impl ProgressLine {
     pub(crate) fn new(verb: &'static str) -> Self {
         Self { verb, shown: None, begun: Instant::now() }
     }
@@ -92,24 +106,24 @@ impl Progress {
     }
 }
 
-/// On standard error, without anything secret that an error may have picked up on its way.
+/// Writes to standard error, redacted: an error may contain a secret.
 pub(crate) fn aside(text: Arguments<'_>) {
-    written(&Redactor::own().clean(&text.to_string()));
+    written(&CliRedactor::own().clean(&text.to_string()));
 }
 
-/// On standard error, as it is.
+/// Writes to standard error unchanged.
 pub(crate) fn written(text: &str) {
     let mut out = std::io::stderr().lock();
-    // There is nowhere left to complain.
+    // There is no stream left for an error.
     let _closed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Without anything secret, for what repeats the words of whoever asked.
+/// Redacts a text that may repeat the caller's words.
 pub(crate) fn clean(text: &str) -> String {
-    Redactor::own().clean(text)
+    CliRedactor::own().clean(text)
 }
 
-/// The same for every string in `value`.
+/// Redacts every string in `value`.
 pub(crate) fn clean_json(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(clean(&text)),
@@ -121,12 +135,12 @@ pub(crate) fn clean_json(value: Value) -> Value {
     }
 }
 
-/// The same JSON, with what a terminal would act upon or hide as an escape. Outside of strings JSON is plain ASCII.
+/// Escapes characters that a terminal would interpret or hide. Outside strings JSON is plain ASCII.
 pub(crate) fn plain_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
-        let is_plain =
-            matches!(c, ' '..='~') || Bytes::from(&*c.encode_utf8(&mut [0; 4])).display() == c.to_string();
+        let is_plain = matches!(c, ' '..='~')
+            || ByteString::from(&*c.encode_utf8(&mut [0; 4])).display() == c.to_string();
         if is_plain {
             out.push(c);
         } else {
@@ -136,7 +150,7 @@ pub(crate) fn plain_json(json: &str) -> String {
     out
 }
 
-/// The exit code of the program: a success whose output was lost is none.
+/// The exit code of the program: a success with lost output is a failure.
 pub(crate) fn settle(code: ExitCode) -> ExitCode {
     if LOST.load(Ordering::Relaxed) && code == ExitCode::SUCCESS {
         aside(format_args!("ringfence: standard output could not be written\n"));

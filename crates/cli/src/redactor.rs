@@ -1,30 +1,30 @@
-//! Takes secrets out of what this program says about itself: stored values in every form in which they may appear, and
-//! whatever has the shape of a credential.
+//! Redacts messages of this program: stored secret values in every encoding, and text shaped like a
+//! credential.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ringfence_runtime::secrets::{SecretStore, Secrets, StoreError};
+use ringfence_runtime::secrets::{SecretSet, SecretStore, SecretStoreError};
 use ringfence_scan::{LazyScanner, SHORTEST_SECRET};
 
 use crate::environment::Environment;
 use crate::host;
 
-/// What is known of the secrets of whoever runs this process.
+/// The redactor with the secrets of this process's user.
 #[derive(Debug)]
-pub(crate) struct Redactor {
+pub(crate) struct CliRedactor {
     scanner: LazyScanner,
-    /// Why it does not know them.
-    unread: Option<StoreError>,
+    /// Why the secrets could not be read.
+    unread: Option<SecretStoreError>,
 }
 
 const NOT_SHOWN: &str = "[not shown: the stored secrets cannot be read]";
 
-static REDACTOR: OnceLock<Redactor> = OnceLock::new();
+static REDACTOR: OnceLock<CliRedactor> = OnceLock::new();
 static BUILDING: AtomicBool = AtomicBool::new(false);
 
-impl Redactor {
-    /// The one of this process, made when something is said for the first time.
+impl CliRedactor {
+    /// The redactor of this process, built on first use.
     pub(crate) fn own() -> &'static Self {
         REDACTOR.get_or_init(|| {
             BUILDING.store(true, Ordering::Relaxed);
@@ -34,20 +34,20 @@ impl Redactor {
         })
     }
 
-    /// The one of this process, unless it is being made: whoever breaks then must not wait for it.
+    /// The redactor, unless it is being built: a panic during that must not wait for it.
     pub(crate) fn ready() -> Option<&'static Self> {
         REDACTOR.get().or_else(|| (!BUILDING.load(Ordering::Relaxed)).then(Self::own))
     }
 
     fn read(environment: &Environment) -> Self {
-        let Ok(state_dir) = host::state_dir(environment) else { return Self::knowing(&Secrets::default()) };
-        // Where a file is in the way of the state there is no store either.
+        let Ok(state_dir) = host::state_dir(environment) else { return Self::knowing(&SecretSet::default()) };
+        // If a file is in place of the state directory, there is no store.
         let is_in_the_way = match state_dir.metadata() {
             Ok(there) => !there.is_dir(),
             Err(error) => error.kind() == std::io::ErrorKind::NotADirectory,
         };
         if is_in_the_way {
-            return Self::knowing(&Secrets::default());
+            return Self::knowing(&SecretSet::default());
         }
         match SecretStore::new(&state_dir).read() {
             Ok(secrets) => Self::knowing(&secrets),
@@ -55,18 +55,18 @@ impl Redactor {
         }
     }
 
-    fn knowing(secrets: &Secrets) -> Self {
+    fn knowing(secrets: &SecretSet) -> Self {
         let long = secrets.values().filter(|(_, value)| value.as_slice().len() >= SHORTEST_SECRET);
         let values = long.map(|(meta, value)| (meta.name.as_str(), value.as_slice()));
-        // INVARIANT: short values were left out, and nothing else is refused.
+        // INVARIANT: short values were filtered out, and the scanner refuses nothing else.
         Self { scanner: LazyScanner::new(values, || None).unwrap_or_default(), unread: None }
     }
 
-    pub(crate) fn unread(&self) -> Option<&StoreError> {
+    pub(crate) fn unread(&self) -> Option<&SecretStoreError> {
         self.unread.as_ref()
     }
 
-    /// `text` without what must not be said. While the secrets cannot be read, nothing is said but why.
+    /// The redacted `text`. If the secrets cannot be read, only the reason for that.
     pub(crate) fn clean(&self, text: &str) -> String {
         match &self.unread {
             Some(error) => about(error, text),
@@ -75,8 +75,8 @@ impl Redactor {
     }
 }
 
-/// What of `text` is about the store itself: any other word may be a value that nobody can compare it with.
-fn about(error: &StoreError, text: &str) -> String {
+/// The part of `text` about the store itself: any other word may be an unknown secret.
+fn about(error: &SecretStoreError, text: &str) -> String {
     let end = if text.ends_with('\n') { "\n" } else { "" };
     let lead =
         ["ringfence: ", "  hint: "].into_iter().find(|lead| text.starts_with(lead)).unwrap_or_default();
@@ -86,13 +86,13 @@ fn about(error: &StoreError, text: &str) -> String {
 }
 
 #[cfg(test)]
-impl Redactor {
-    /// One that could not read them.
-    pub(crate) fn without(error: StoreError) -> Self {
+impl CliRedactor {
+    /// A redactor without secrets, because of this error.
+    pub(crate) fn without(error: SecretStoreError) -> Self {
         Self { scanner: LazyScanner::default(), unread: Some(error) }
     }
 
-    /// One that knows a single value.
+    /// A redactor for a single value.
     pub(crate) fn of(name: &str, value: &[u8]) -> Self {
         Self { scanner: LazyScanner::new([(name, value)], || None).unwrap(), unread: None }
     }
@@ -105,9 +105,9 @@ mod tests {
     #[test]
     fn what_cannot_be_compared_is_not_said() {
         let [store, key] = ["/s/store", "/s/key"].map(std::path::PathBuf::from);
-        let error = StoreError::NoKey { store, key };
+        let error = SecretStoreError::NoKey { store, key };
         let (why, hint) = (crate::error::chain(&error), error.hint().unwrap());
-        let redactor = Redactor::without(error);
+        let redactor = CliRedactor::without(error);
         let value = ["correct", "horse", "battery"].join("-");
         for (text, said) in [
             (format!("ringfence: no such option `{value}`\n"), format!("ringfence: {NOT_SHOWN}\n")),

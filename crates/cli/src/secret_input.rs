@@ -1,5 +1,5 @@
-//! Reading a value: from a prompt on the controlling terminal that shows nothing, or from standard input. Never through a
-//! buffer that nobody wipes.
+//! Reads a secret value from a prompt without echo on the controlling terminal, or from standard input. Every
+//! buffer is wiped.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _};
@@ -38,25 +38,25 @@ impl InputError {
     }
 }
 
-type Bytes = Zeroizing<Vec<u8>>;
+type SecretBytes = Zeroizing<Vec<u8>>;
 
-/// One more than is allowed, and a newline: enough to tell that it is too long.
+/// One byte above the limit, and a newline: enough to detect a value that is too long.
 const ROOM: usize = MAX_VALUE + 2;
 
-/// `what` is asked for, where somebody can be asked.
-pub(crate) fn read(what: &str) -> Result<Bytes, InputError> {
+/// Prompts for `what` if a person is at the terminal.
+pub(crate) fn read(what: &str) -> Result<SecretBytes, InputError> {
     if is_asked() {
-        return Prompt::open().map_err(InputError::NoTerminal)?.ask(what);
+        return SecretPrompt::open().map_err(InputError::NoTerminal)?.ask(what);
     }
     stream(rustix::stdio::stdin()).map_err(InputError::Stream)
 }
 
-/// Whether a person types it, rather than another program.
+/// Whether a person types the value, not another program.
 pub(crate) fn is_asked() -> bool {
     std::io::stdin().is_terminal()
 }
 
-fn stream(input: impl AsFd) -> Result<Bytes, Errno> {
+fn stream(input: impl AsFd) -> Result<SecretBytes, Errno> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(ROOM));
     let mut chunk = Zeroizing::new([0_u8; 4096]);
     while bytes.len() < ROOM {
@@ -72,16 +72,16 @@ fn stream(input: impl AsFd) -> Result<Bytes, Errno> {
     Ok(bytes)
 }
 
-/// The controlling terminal without echo. Dropping it restores the mode that it had.
-struct Prompt {
+/// The controlling terminal without echo. Dropping it restores the previous mode.
+struct SecretPrompt {
     terminal: File,
     before: Termios,
     signals: UnixStream,
     registered: Vec<SigId>,
 }
 
-/// What one key does to a line.
-enum Key {
+/// The effect of one key on the line.
+enum KeyPress {
     Enter,
     Leave,
     Erase,
@@ -89,7 +89,7 @@ enum Key {
     Byte(u8),
 }
 
-impl Key {
+impl KeyPress {
     fn of(byte: u8) -> Self {
         match byte {
             b'\r' | b'\n' => Self::Enter,
@@ -102,11 +102,11 @@ impl Key {
     }
 }
 
-impl Prompt {
+impl SecretPrompt {
     fn open() -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let terminal = File::from(rustix::fs::open("/dev/tty", flags, Mode::empty())?);
-        // From the background every access would stop us, with nobody to wake us.
+        // In the background every access would stop this process.
         if tcgetpgrp(&terminal)? != rustix::process::getpgrp() {
             return Err(io::Error::other("this process is not in the foreground of its terminal"));
         }
@@ -121,7 +121,7 @@ impl Prompt {
         Ok(prompt)
     }
 
-    fn ask(&self, what: &str) -> Result<Bytes, InputError> {
+    fn ask(&self, what: &str) -> Result<SecretBytes, InputError> {
         self.say(&format!("{what} (it is not shown; Enter ends it): "))?;
         let line = self.line();
         self.say("\n")?;
@@ -133,16 +133,16 @@ impl Prompt {
         written.map(drop).map_err(|errno| InputError::NoTerminal(errno.into()))
     }
 
-    fn line(&self) -> Result<Bytes, InputError> {
+    fn line(&self) -> Result<SecretBytes, InputError> {
         let mut line = Zeroizing::new(Vec::with_capacity(ROOM));
         loop {
-            match Key::of(self.byte()?) {
-                Key::Enter => return Ok(line),
-                Key::Leave => return Err(InputError::Left),
-                Key::Erase => erase(&mut line),
-                Key::EraseAll => line.clear(),
-                Key::Byte(byte) if line.len() < ROOM => line.push(byte),
-                Key::Byte(_) => {}
+            match KeyPress::of(self.byte()?) {
+                KeyPress::Enter => return Ok(line),
+                KeyPress::Leave => return Err(InputError::Left),
+                KeyPress::Erase => erase(&mut line),
+                KeyPress::EraseAll => line.clear(),
+                KeyPress::Byte(byte) if line.len() < ROOM => line.push(byte),
+                KeyPress::Byte(_) => {}
             }
         }
     }
@@ -181,23 +181,23 @@ impl Prompt {
     }
 }
 
-/// A whole character of UTF-8.
+/// Erases one UTF-8 character.
 fn erase(line: &mut Vec<u8>) {
     while line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
 }
 
-impl Drop for Prompt {
+impl Drop for SecretPrompt {
     fn drop(&mut self) {
         for id in self.registered.drain(..) {
             signal_hook::low_level::unregister(id);
         }
-        // A terminal that is gone needs neither. What was typed and not read must not reach the shell.
+        // A closed terminal needs neither. Unread input must not reach the shell.
         let _flushed = tcflush(&self.terminal, QueueSelector::IFlush);
         let _restored = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
     }
 }
 
-/// Keys arrive one by one, unseen, and none of them is a signal that would leave the terminal so.
+/// Delivers keys one by one, without echo and without signals, which would leave the terminal in this mode.
 fn unseen(before: &Termios) -> Termios {
     let mut mode = before.clone();
     mode.local_modes -=

@@ -1,21 +1,22 @@
-//! `CLAUDE_CODE_SHELL_PREFIX="…/ringfence --shell-prefix"`: Claude Code hands every line that it would give to a shell to this
-//! instead, as one argument. It becomes a `ringfence run`; our own hook and server stay outside, where they work.
+//! `CLAUDE_CODE_SHELL_PREFIX="…/ringfence --shell-prefix"`: Claude Code passes every shell line to this
+//! program as one argument. It becomes a `ringfence run`; Ringfence's own hook and server stay outside the
+//! fence, where they work.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use crate::args::Agent;
+use crate::args::AgentKind;
 use crate::environment::Environment;
 use crate::error;
 use crate::hook::{quoted, shell};
 use crate::init;
 
-/// The word by which it is called. Claude Code splits what is in the variable at its last ` -`.
+/// The flag. Claude Code splits the variable at its last ` -`.
 pub(crate) const WORD: &str = "--shell-prefix";
 
-/// What `ringfence` is to be called with instead; an exit code where the line was handed on, or could not be.
+/// The arguments for `ringfence` instead; an exit code if the line was passed to a shell or could not be.
 pub(crate) fn arguments(program: &OsStr, line: &OsStr) -> Result<Vec<OsString>, ExitCode> {
     let Some(line) = line.to_str() else {
         return Err(error::failed_text("the line of the shell is no text", None));
@@ -29,9 +30,9 @@ pub(crate) fn arguments(program: &OsStr, line: &OsStr) -> Result<Vec<OsString>, 
     Ok(arguments)
 }
 
-/// The hook as `init` writes it, to the letter, or our server without anything that a shell would act upon.
+/// Matches the exact hook that `init` writes, or Ringfence's server without shell syntax.
 fn is_ours(line: &str) -> bool {
-    let hook = init::command(Agent::ClaudeCode, &Environment::read());
+    let hook = init::command(AgentKind::ClaudeCode, &Environment::read());
     if hook.is_ok_and(|hook| hook == line) {
         return true;
     }
@@ -47,7 +48,7 @@ fn spellings(program: &Path) -> Vec<String> {
     plain.into_iter().chain(quoted(program.as_os_str())).collect()
 }
 
-/// Becomes the shell; comes back only where that fails.
+/// Replaces this process by the shell; returns only on failure.
 fn handed_on(line: &str) -> ExitCode {
     let failed = Command::new("/bin/sh").args(["-c", line]).exec();
     error::failed_text(&format!("there is no shell: {failed}"), None)
@@ -75,7 +76,7 @@ mod tests {
         ] {
             assert!(!is_ours(&line), "{line}");
         }
-        let hook = init::command(Agent::ClaudeCode, &Environment::read()).unwrap();
+        let hook = init::command(AgentKind::ClaudeCode, &Environment::read()).unwrap();
         assert!(is_ours(&hook) && !is_ours(&format!("{hook}; id")));
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 pub(crate) use ringfence_mcp::input::JobSignal;
-use ringfence_runtime::Interrupt;
+use ringfence_runtime::SignalForward;
 use rustix::pipe::PipeFlags;
 
 const ALL: [JobSignal; 4] = [JobSignal::Term, JobSignal::Int, JobSignal::Hup, JobSignal::Kill];
@@ -20,11 +20,11 @@ fn number(signal: JobSignal) -> i32 {
     .as_raw()
 }
 
-/// A pipe per signal: a byte in it says that it came.
+/// One pipe per signal: a byte in it means that the signal arrived.
 #[derive(Debug)]
-pub(crate) struct Signals(Vec<(JobSignal, OwnedFd, OwnedFd)>);
+pub(crate) struct SignalPipes(Vec<(JobSignal, OwnedFd, OwnedFd)>);
 
-impl Signals {
+impl SignalPipes {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
         let pipe = |signal| rustix::pipe::pipe_with(flags).map(|(out, into)| (signal, out, into));
@@ -33,12 +33,15 @@ impl Signals {
 
     pub(crate) fn send(&self, wanted: JobSignal) {
         for (_, _, into) in self.0.iter().filter(|(signal, ..)| *signal == wanted) {
-            // A job that is over reads nothing, and one that has not read yet will.
+            // An ended job does not read; a running one will read later.
             let _over = rustix::io::write(into, b"x");
         }
     }
 
-    pub(crate) fn interrupts(&self) -> Vec<Interrupt<'_>> {
-        self.0.iter().map(|(signal, out, _)| Interrupt { signal: number(*signal), fd: out.as_fd() }).collect()
+    pub(crate) fn interrupts(&self) -> Vec<SignalForward<'_>> {
+        self.0
+            .iter()
+            .map(|(signal, out, _)| SignalForward { signal: number(*signal), fd: out.as_fd() })
+            .collect()
     }
 }

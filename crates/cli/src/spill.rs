@@ -1,4 +1,4 @@
-//! Output of a command that waits on disk until it is printed, so that memory does not grow with it.
+//! Buffers captured output on disk until it is printed, so that memory stays bounded.
 
 use std::fmt;
 use std::fs::File;
@@ -13,7 +13,7 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 /// Divisible by three, so that the base64 of the parts is the base64 of the whole.
 const PART: usize = 3 << 14;
 
-/// A file without a name. It is gone with this process, however that ends.
+/// An unnamed file, which disappears with this process.
 #[derive(Debug)]
 pub(crate) struct Spill {
     file: File,
@@ -24,12 +24,12 @@ impl Spill {
         tempfile::tempfile_in(state_dir).map(|file| Self { file })
     }
 
-    /// Looks through it once, to know whether it is text.
-    pub(crate) fn finish(self) -> Spilled {
+    /// Reads it once to determine whether it is text.
+    pub(crate) fn finish(self) -> SpilledOutput {
         let mut check = Text::default();
         let read = parts(&self.file, |part| check.push(part, &mut |_| Ok(())).map_err(|NotText| fmt::Error));
         let form = if read.is_ok() && check.is_whole() { Form::Text } else { Form::Base64 };
-        Spilled { file: self.file, form }
+        SpilledOutput { file: self.file, form }
     }
 }
 
@@ -39,9 +39,9 @@ impl AsFd for Spill {
     }
 }
 
-/// Text where it is UTF-8, an object with base64 where it is not.
+/// Text if it is UTF-8, otherwise an object with base64.
 #[derive(Debug)]
-pub(crate) struct Spilled {
+pub(crate) struct SpilledOutput {
     file: File,
     form: Form,
 }
@@ -52,7 +52,7 @@ enum Form {
     Base64,
 }
 
-impl Serialize for Spilled {
+impl Serialize for SpilledOutput {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.form {
             Form::Text => serializer.collect_str(&AsText(&self.file)),
@@ -88,7 +88,7 @@ impl fmt::Display for AsBase64<'_> {
     }
 }
 
-/// Gives the file to `each`, in parts that are full except for the last.
+/// Passes the file to `each` in parts; all but the last are full.
 fn parts(file: &File, mut each: impl FnMut(&[u8]) -> fmt::Result) -> fmt::Result {
     let mut part = vec![0_u8; PART];
     let mut at = 0;
@@ -115,10 +115,10 @@ fn read_full(file: &File, part: &mut [u8], at: u64) -> io::Result<usize> {
     Ok(length)
 }
 
-/// Bytes that come in parts and are UTF-8 as a whole.
+/// Checks UTF-8 across parts.
 #[derive(Debug, Default)]
 struct Text {
-    /// The beginning of a character whose rest comes with the next part.
+    /// The beginning of a character that continues in the next part.
     begun: Vec<u8>,
 }
 
@@ -152,7 +152,7 @@ impl Text {
     }
 }
 
-/// Writes JSON so that no character of it moves a terminal; see [`crate::output::plain_json`].
+/// Writes JSON without characters that a terminal would interpret; see [`crate::output::plain_json`].
 pub(crate) struct Plain<W> {
     out: W,
 }
@@ -164,7 +164,7 @@ impl<W: Write> Plain<W> {
 }
 
 impl<W: Write> Write for Plain<W> {
-    /// INVARIANT: what writes JSON hands over whole characters.
+    /// INVARIANT: the JSON writer passes whole characters.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.iter().all(|byte| matches!(byte, b' '..=b'~')) {
             return self.out.write_all(bytes).map(|()| bytes.len());

@@ -1,47 +1,47 @@
-//! `ringfence status`: one screen about what is protected and what was decided.
+//! `ringfence status`: one screen about protection and decisions.
 
 mod agents;
-mod answer;
+mod bounded_query;
 mod daemon;
 mod exec_server;
+mod hook_switches;
 mod probe;
-mod switches;
 mod today;
 
 use std::process::ExitCode;
 
-use ringfence_runtime::ledger::{Location, OpenError, ReadError, Settings};
+use ringfence_ledger::{LedgerLocation, LedgerOpenError, LedgerReadError, LedgerSettings};
 use serde::Serialize;
 
-use crate::args::Status;
+use crate::args::StatusArgs;
 use crate::commands::print_json;
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
 use crate::output::say;
-use daemon::Served;
-use today::Today;
+use daemon::DaemonStatus;
+use today::DecisionCounts;
 
-pub(crate) use agents::{Guarded, guarded, lines, probed};
+pub(crate) use agents::{AgentStatus, guarded, lines, probed};
 
 #[derive(Serialize)]
-struct Report {
+struct StatusJson {
     schema: u32,
-    agents: Vec<Guarded>,
-    /// `null`: none runs.
-    daemon: Option<Served>,
-    today: Today,
-    ledger: Option<Standing>,
+    agents: Vec<AgentStatus>,
+    /// `null`: no daemon runs.
+    daemon: Option<DaemonStatus>,
+    today: DecisionCounts,
+    ledger: Option<LedgerStatusJson>,
 }
 
-/// Where the ledger stands.
+/// State of the ledger.
 #[derive(Serialize)]
-struct Standing {
+struct LedgerStatusJson {
     records: u64,
     head: String,
-    /// Records that no signature covers yet.
+    /// Records that no checkpoint covers yet.
     unsigned: u64,
-    /// Begun and not ended.
+    /// Number of open transactions.
     open: usize,
 }
 
@@ -50,12 +50,12 @@ enum StatusError {
     #[error(transparent)]
     NoStateDir(#[from] host::NoStateDir),
     #[error("the ledger cannot be opened")]
-    Open(#[from] OpenError),
+    Open(#[from] LedgerOpenError),
     #[error("the ledger cannot be read")]
-    Read(#[from] ReadError),
+    Read(#[from] LedgerReadError),
 }
 
-pub(crate) fn run(arguments: &Status) -> ExitCode {
+pub(crate) fn run(arguments: &StatusArgs) -> ExitCode {
     let environment = Environment::read();
     let report = match report(&environment) {
         Ok(report) => report,
@@ -69,14 +69,15 @@ pub(crate) fn run(arguments: &Status) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn report(environment: &Environment) -> Result<Report, StatusError> {
+fn report(environment: &Environment) -> Result<StatusJson, StatusError> {
     let agents = guarded(environment);
     let daemon = daemon::of(environment);
     let state_dir = host::state_dir(environment)?;
-    let setup = host::setup(environment, ringfence_runtime::authz::env::Attendance::Unattended)?;
-    let settings = Settings::load(&setup.config_dir.join("ledger.toml")).map_err(OpenError::from)?;
-    let Some(reader) = Location::of(&state_dir, &settings)?.read()? else {
-        return Ok(Report { schema: 1, agents, daemon, today: Today::default(), ledger: None });
+    let setup = host::setup(environment, ringfence_authz::env::ApproverPresence::Unattended)?;
+    let settings =
+        LedgerSettings::load(&setup.config_dir.join("ledger.toml")).map_err(LedgerOpenError::from)?;
+    let Some(reader) = LedgerLocation::of(&state_dir, &settings)?.read()? else {
+        return Ok(StatusJson { schema: 1, agents, daemon, today: DecisionCounts::default(), ledger: None });
     };
     let ledger = match reader.head()? {
         None => None,
@@ -84,13 +85,13 @@ fn report(environment: &Environment) -> Result<Report, StatusError> {
             let signed = reader.newest_checkpoint()?.map_or(0, |newest| newest.checkpoint.last);
             let open = reader.open_transactions()?.len();
             let unsigned = head.seq.saturating_sub(signed);
-            Some(Standing { records: head.seq, head: head.hash.to_string(), unsigned, open })
+            Some(LedgerStatusJson { records: head.seq, head: head.hash.to_string(), unsigned, open })
         }
     };
-    Ok(Report { schema: 1, agents, daemon, today: today::of(&reader)?, ledger })
+    Ok(StatusJson { schema: 1, agents, daemon, today: today::of(&reader)?, ledger })
 }
 
-fn print(report: &Report) {
+fn print(report: &StatusJson) {
     say!("agents");
     for line in lines(&report.agents) {
         say!("  {line}");
@@ -105,9 +106,9 @@ fn print(report: &Report) {
     say!("  {} allowed, {} asked, {} denied", today.allowed, today.asked, today.denied);
     match today.rate() {
         Some(rate) => {
-            say!("  people said yes to {} of {} questions ({rate} %)", today.yes, today.yes + today.no)
+            say!("  {} of {} approval requests were approved ({rate} %)", today.yes, today.yes + today.no)
         }
-        None => say!("  nobody was asked anything that they answered"),
+        None => say!("  no approval was answered"),
     }
     match &report.ledger {
         None => say!("ledger\n  nothing is recorded yet"),

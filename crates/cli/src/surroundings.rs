@@ -1,45 +1,45 @@
-//! Which directory is the workspace when none is named.
+//! Determines the workspace if none is named.
 //!
-//! Whoever works inside can make any file in the workspace, a `.git` and a policy file among them. So what the operator says
-//! about a directory comes first, then what the outermost policy file around it says, and only then what a repository says:
-//! nothing that was made inside a configured workspace takes that workspace's policy away.
+//! An agent can create any file in the workspace, including a `.git` and a policy file. So the operator's
+//! file decides first, then the outermost policy file above, and last the repository. Files made inside a
+//! configured workspace therefore cannot remove that workspace's policy.
 
 use std::path::{Path, PathBuf};
 
-use ringfence_runtime::authz::policy::configured_workspaces;
+use ringfence_authz::policy::configured_workspaces;
 use ringfence_runtime::policy_files::{OperatorFile, has_policy, load_operator, policy_directories};
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 
 use crate::environment::Environment;
 use crate::host;
 
-/// What is known of the host before a workspace is.
+/// Facts about the host that are known before the workspace is.
 pub(crate) struct Surroundings {
     home: Option<PathBuf>,
-    /// The directories that the operator's file has a part for.
+    /// The directories with a section in the operator's file.
     configured: Vec<PathBuf>,
 }
 
 impl Surroundings {
-    /// `named` is the operator's file where it is not the usual one.
+    /// `named` is the operator's file, if it is not the default one.
     pub(crate) fn new(named: Option<&Path>, environment: &Environment) -> Self {
         let default = host::config_dir(environment).map(|directory| directory.join("config.toml"));
         let file = named.map(OperatorFile::Named).or(default.as_deref().map(OperatorFile::Default));
-        // A file that cannot be read is an error of whoever reads it for the policy, a moment later.
+        // An unreadable file is reported later, when the policy is read.
         let file = file.and_then(|file| load_operator(file, &[]).ok().flatten());
         let home = environment.home.clone();
-        let home_bytes = home.as_deref().map(Bytes::from);
+        let home_bytes = home.as_deref().map(ByteString::from);
         let configured = file.map(|file| configured_workspaces(&file, home_bytes.as_ref()));
         Self { home, configured: configured.unwrap_or_default() }
     }
 
-    /// The workspace of somebody who stands in `cwd`, which is canonical.
+    /// The workspace for `cwd`, which is canonical.
     pub(crate) fn workspace(&self, cwd: &Path) -> PathBuf {
         self.configured(cwd).unwrap_or_else(|| self.found(cwd))
     }
 
-    /// The workspace of an agent that stands in `cwd` and was started in `project`. An agent may go to any directory; its
-    /// project stays what it is.
+    /// The workspace of an agent in `cwd` that was started in `project`. An agent may change its directory;
+    /// its project stays.
     pub(crate) fn agent_workspace(&self, cwd: &Path, project: Option<&Path>) -> PathBuf {
         let Some(project) = project else { return self.workspace(cwd) };
         let elsewhere =
@@ -47,14 +47,14 @@ impl Surroundings {
         self.configured(cwd).or_else(elsewhere).unwrap_or_else(|| self.workspace(project))
     }
 
-    /// The nearest directory that the operator's file has a part for.
+    /// The nearest directory with a section in the operator's file.
     fn configured(&self, cwd: &Path) -> Option<PathBuf> {
         let mut around = cwd.ancestors().filter(|directory| !self.holds_home(directory));
         around.find(|directory| self.configured.iter().any(|known| known == directory)).map(Path::to_owned)
     }
 
-    /// The outermost directory with a policy file at or above the repository; else the repository around `cwd`, unless that is
-    /// the home itself, else `cwd`.
+    /// The outermost directory with a policy file at or above the repository; else the repository around
+    /// `cwd`, unless that is the home itself; else `cwd`.
     fn found(&self, cwd: &Path) -> PathBuf {
         let repository = cwd.ancestors().find(|directory| directory.join(".git").exists());
         let nearest = repository.filter(|directory| !self.holds_home(directory)).unwrap_or(cwd);
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(plain.agent_workspace(&inner, Some(&project)), project);
         assert_eq!(plain.agent_workspace(&elsewhere, Some(&project)), project);
         assert_eq!(plain.agent_workspace(&inner, None), place.path("w/src"), "without a project");
-        // What a variable says about the project takes no policy away.
+        // A variable that names the project removes no policy.
         place.policy("other");
         assert_eq!(plain.agent_workspace(&elsewhere, Some(&project)), elsewhere);
         assert_eq!(place.with(None, &["w"]).agent_workspace(&inner, Some(&elsewhere)), project);

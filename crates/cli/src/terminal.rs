@@ -1,20 +1,20 @@
-//! Raw mode while a command has a terminal of its own, and the signals that are meant for it.
+//! Raw mode for a command with its own terminal, and the signals to forward.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use ringfence_runtime::Interrupt;
+use ringfence_runtime::SignalForward;
 use rustix::fs::{Mode, OFlags};
 use rustix::termios::{OptionalActions, Termios};
 
-/// Puts the terminal back as it was.
-pub(crate) struct Raw<'a> {
+/// Restores the terminal mode on drop.
+pub(crate) struct RawMode<'a> {
     terminal: BorrowedFd<'a>,
     before: Termios,
 }
 
-impl<'a> Raw<'a> {
+impl<'a> RawMode<'a> {
     pub(crate) fn enter(terminal: BorrowedFd<'a>) -> io::Result<Self> {
         let before = rustix::termios::tcgetattr(terminal)?;
         let mut raw = before.clone();
@@ -24,52 +24,60 @@ impl<'a> Raw<'a> {
     }
 }
 
-impl Drop for Raw<'_> {
+impl Drop for RawMode<'_> {
     fn drop(&mut self) {
-        // A terminal that is gone needs no mode.
+        // A closed terminal needs no mode.
         let _gone = rustix::termios::tcsetattr(self.terminal, OptionalActions::Drain, &self.before);
     }
 }
 
-/// A terminal of its own description, on which a write that would wait says so instead: the description behind
-/// standard output is shared with whoever started us, and must stay as it is.
+/// Reopens a terminal in non-blocking mode. The description behind standard output is shared with the parent
+/// process and must not change.
 pub(crate) fn reopened(terminal: BorrowedFd<'_>) -> Option<OwnedFd> {
     let path = format!("/proc/self/fd/{}", terminal.as_raw_fd());
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).ok()
 }
 
-/// A write beyond the caller's file size limit then fails, and says so, instead of killing us without a word.
+/// Names this process, whatever its file is called: a Ringfence below it finds its supervisor by that name.
+pub(crate) fn be_known_as_supervisor() {
+    // On failure the name of the file stays.
+    let _named = rustix::thread::set_name(c"ringfence");
+}
+
+/// Makes a write beyond the file size limit fail with an error; by default the signal would kill this process
+/// silently.
 pub(crate) fn survive_file_size_limit() {
     let unread = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    // Where it cannot be registered we die as before.
+    // On failure the signal kills this process as before.
     let _registered = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, unread);
 }
 
-/// What is in our memory when we crash is nobody's business: secrets are in it.
+/// Disables core dumps, because memory contains secrets.
 pub(crate) fn leave_no_core() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Core).maximum;
-    // One byte, not none: a crash handler that is a pipe is started for a limit of zero, and not for one.
+    // One byte, not zero: with a limit of zero the kernel still starts a piped crash handler.
     let current = Some(maximum.map_or(1, |most| most.min(1)));
-    // A limit that cannot be lowered is what the caller wanted it to be.
+    // On failure the caller's limit stays.
     let _kept = setrlimit(Resource::Core, Rlimit { current, maximum });
 }
 
-/// A proxy holds two descriptors for each flow. What runs inside the fence has limits of its own.
+/// Raises the descriptor limit: the proxy holds two for each flow. Commands inside the fence have their own
+/// limits.
 pub(crate) fn open_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // Where it stays as it was, fewer connections are taken.
+    // On failure the proxy accepts fewer connections.
     let _kept = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// Signals to this process, each as a byte on a socket.
-pub(crate) struct Signals {
+pub(crate) struct TerminalSignals {
     streams: Vec<(i32, UnixStream)>,
 }
 
-impl Signals {
+impl TerminalSignals {
     pub(crate) fn catch() -> io::Result<Self> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
         let mut streams = Vec::new();
@@ -82,10 +90,10 @@ impl Signals {
         Ok(Self { streams })
     }
 
-    pub(crate) fn interrupts(&self) -> Vec<Interrupt<'_>> {
+    pub(crate) fn interrupts(&self) -> Vec<SignalForward<'_>> {
         self.streams
             .iter()
-            .map(|(signal, stream)| Interrupt { signal: *signal, fd: stream.as_fd() })
+            .map(|(signal, stream)| SignalForward { signal: *signal, fd: stream.as_fd() })
             .collect()
     }
 }

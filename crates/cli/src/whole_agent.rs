@@ -1,37 +1,38 @@
-//! `ringfence run --agent NAME -- PROGRAM …` where the program is that agent itself: all of it inside the fence, with its key
-//! outside.
+//! Whole-agent mode: `ringfence run --agent NAME -- PROGRAM …`, where the program is the agent itself. It
+//! runs inside the fence, and its key stays outside.
 //!
-//! What each agent needs is data. Its settings are in the home that the workspace has inside, so that it reads nothing of the
-//! real one; its program is shown read-only; its provider is the one host that it reaches, by a placeholder for the key.
+//! The requirements of each agent are data. Its settings are in the synthetic home, so it reads nothing of
+//! the real one. Its program is shown read-only. Its provider is the only reachable host, with a placeholder
+//! for the key.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use ringfence_runtime::network::provider_url;
-use ringfence_runtime::secrets::{Meta, SecretStore, StoreError};
-use ringfence_types::{Bytes, NetMode, SecretClass};
+use ringfence_runtime::proxy::provider_url;
+use ringfence_runtime::secrets::{SecretInfo, SecretStore, SecretStoreError};
+use ringfence_types::{ByteString, NetMode, SecretClass};
 
-use crate::args::{Agent, Run, Variable};
+use crate::args::{AgentKind, EnvArg, RunArgs};
 use crate::environment::Environment;
 use crate::host;
 use crate::init::programs;
 
-/// What an agent needs when it is inside.
-struct Needs {
-    agent: Agent,
-    /// The variable that it takes its key from.
+/// What an agent needs inside the fence.
+struct AgentRequirements {
+    agent: AgentKind,
+    /// The variable with its key.
     key: &'static str,
-    /// Where its provider is, for who has to be told.
+    /// The provider's host, for messages.
     provider: &'static str,
-    /// Variables; `{url}` is where the provider is found inside.
+    /// Variables; `{url}` is the provider's base URL inside.
     env: &'static [(&'static str, &'static str)],
-    /// Before the arguments that were given.
+    /// Put before the given arguments.
     arguments: &'static [&'static str],
 }
 
-const NEEDS: &[Needs] = &[
-    Needs {
-        agent: Agent::ClaudeCode,
+const NEEDS: &[AgentRequirements] = &[
+    AgentRequirements {
+        agent: AgentKind::ClaudeCode,
         key: "ANTHROPIC_API_KEY",
         provider: "api.anthropic.com",
         env: &[
@@ -41,8 +42,8 @@ const NEEDS: &[Needs] = &[
         ],
         arguments: &[],
     },
-    Needs {
-        agent: Agent::Codex,
+    AgentRequirements {
+        agent: AgentKind::Codex,
         key: "CODEX_API_KEY",
         provider: "api.openai.com",
         env: &[],
@@ -55,9 +56,9 @@ pub(crate) enum WholeAgentError {
     #[error("neither HOME nor XDG_STATE_HOME says where secrets are kept")]
     NoStateDir(#[from] host::NoStateDir),
     #[error("the secrets of the operator cannot be read")]
-    Secrets(#[from] StoreError),
+    Secrets(#[from] SecretStoreError),
     #[error("there is no key for {agent}: no secret of the class `provider` has the variable {key}")]
-    NoKey { agent: Agent, key: &'static str, provider: &'static str },
+    NoKey { agent: AgentKind, key: &'static str, provider: &'static str },
     #[error("`{0}` is not found")]
     NoProgram(String),
 }
@@ -74,13 +75,13 @@ impl WholeAgentError {
     }
 }
 
-/// What was asked for, with what the agent needs; as it is where it is not about an agent itself.
-pub(crate) fn prepared(mut run: Run, environment: &Environment) -> Result<Run, WholeAgentError> {
+/// Adds what the agent needs. Returns other commands unchanged.
+pub(crate) fn prepared(mut run: RunArgs, environment: &Environment) -> Result<RunArgs, WholeAgentError> {
     let Some(needs) = needs(&run) else { return Ok(run) };
     let state_dir = host::state_dir(environment)?;
     let secrets = SecretStore::new(&state_dir).read()?;
-    let is_key = |meta: &&Meta| meta.variable == needs.key && meta.class == SecretClass::Provider;
-    let Needs { agent, key, provider, .. } = *needs;
+    let is_key = |meta: &&SecretInfo| meta.variable == needs.key && meta.class == SecretClass::Provider;
+    let AgentRequirements { agent, key, provider, .. } = *needs;
     let meta = secrets.list().find(is_key).ok_or(WholeAgentError::NoKey { agent, key, provider })?;
     let url = provider_url(meta.name.as_str());
     let filled = |text: &str| text.replace("{url}", &url);
@@ -95,7 +96,7 @@ pub(crate) fn prepared(mut run: Run, environment: &Environment) -> Result<Run, W
         needs
             .env
             .iter()
-            .map(|(name, value)| Variable(Bytes::from(*name), Bytes::from(filled(value).as_str()))),
+            .map(|(name, value)| EnvArg(ByteString::from(*name), ByteString::from(filled(value).as_str()))),
     );
     run.read.extend(shown(&program));
     let given = run.argv.drain(..).skip(1).collect::<Vec<OsString>>();
@@ -105,11 +106,11 @@ pub(crate) fn prepared(mut run: Run, environment: &Environment) -> Result<Run, W
     Ok(run)
 }
 
-/// Commands of an agent are named after it, too; only its own program is the agent itself.
-fn needs(run: &Run) -> Option<&'static Needs> {
+/// `--agent` also labels an agent's commands; only the agent's own program runs in whole-agent mode.
+fn needs(run: &RunArgs) -> Option<&'static AgentRequirements> {
     let named = run.place.agent.as_deref()?;
     let program = Path::new(run.argv.first()?).file_name()?;
-    let is_meant = |needs: &&Needs| {
+    let is_meant = |needs: &&AgentRequirements| {
         let programs = programs(needs.agent);
         let is_name = needs.agent.to_string() == named || programs.contains(&named);
         is_name && programs.iter().any(|name| OsStr::new(name) == program)
@@ -117,15 +118,15 @@ fn needs(run: &Run) -> Option<&'static Needs> {
     NEEDS.iter().find(is_meant)
 }
 
-/// By where it really is: names below a home lead elsewhere.
+/// The real path: names below a home may be links.
 fn program(argv: &[OsString]) -> Result<PathBuf, WholeAgentError> {
     let name = argv.first().map(PathBuf::from).unwrap_or_default();
     let found = if name.components().count() == 1 { host::on_path(&name) } else { Some(name.clone()) };
     let real = found.and_then(|path| path.canonicalize().ok());
-    real.ok_or_else(|| WholeAgentError::NoProgram(Bytes::from(name.as_path()).display()))
+    real.ok_or_else(|| WholeAgentError::NoProgram(ByteString::from(name.as_path()).display()))
 }
 
-/// The directory of a program that is not part of the system that every command sees.
+/// The directory of a program outside the system directories, which every command sees.
 fn shown(program: &Path) -> Option<PathBuf> {
     const SYSTEM: [&str; 4] = ["/usr", "/bin", "/sbin", "/lib"];
     let directory = program.parent()?;

@@ -45,7 +45,7 @@ fn the_result_is_in_the_ledger() {
     ringfence(&home, &["doctor", "--attack", "--only", "F1-"]);
     let tail = ringfence(&home, &["ledger", "tail", "--json"]);
     let last: Value = serde_json::from_str(tail.lines().last().unwrap()).unwrap();
-    assert_eq!(last["event"]["kind"], "battery", "{tail}");
+    assert_eq!(last["event"]["kind"], "battery-finished", "{tail}");
     assert!(last["event"]["passed"].as_u64().unwrap() >= 3, "{tail}");
 }
 

@@ -22,16 +22,18 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{CreateSession, Exec, ReadMetrics, ReportActivity, SessionInfo, StopSession, Subscribe};
+use ringfence_api::{
+    CreateSession, ExecRequest, ReadMetrics, ReportActivity, SessionInfo, StopSession, Subscribe,
+};
 use ringfence_client::Client;
 use serde_json::json;
 
-type Done<T> = Result<T, Box<dyn Error + Send + Sync>>;
+type BenchResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const TRUE: &str = "/bin/true";
 const REPORTS: usize = 64;
 
-fn main() -> Done<()> {
+fn main() -> BenchResult<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
@@ -44,7 +46,7 @@ fn main() -> Done<()> {
         ["many", socket, workspace, clients, rounds] => {
             many(Place::new(socket, workspace)?, clients.parse()?, rounds.parse()?)
         }
-        ["at-once", socket, workspace, count] => at_once((socket, workspace), count.parse()?),
+        ["at-once", socket, workspace, count] => at_once(socket, workspace, count.parse()?),
         ["nonsense", socket, count] => nonsense(Path::new(socket), count.parse()?),
         ["sessions", socket, workspace, rounds] => {
             (0..rounds.parse()?).try_for_each(|_: usize| report(|| Place::new(socket, workspace)?.call()))
@@ -58,33 +60,33 @@ fn main() -> Done<()> {
     }
 }
 
-fn report(work: impl FnOnce() -> Done<()>) -> Done<()> {
+fn report(work: impl FnOnce() -> BenchResult<()>) -> BenchResult<()> {
     let started = Instant::now();
     work()?;
     println!("{}", started.elapsed().as_nanos());
     Ok(())
 }
 
-fn bare() -> Done<()> {
+fn bare() -> BenchResult<()> {
     let status = Command::new(TRUE).status()?;
     if status.success() { Ok(()) } else { Err(format!("{TRUE}: {status}").into()) }
 }
 
-/// A session, and somebody who calls in it. It ends with this.
+/// A session, and a client that calls in it. It ends with this.
 struct Place {
     client: Client,
     session: SessionInfo,
 }
 
 impl Place {
-    fn new(socket: &str, workspace: &str) -> Done<Self> {
+    fn new(socket: &str, workspace: &str) -> BenchResult<Self> {
         let mut client = Client::connect(Path::new(socket), None)?;
         let wanted: CreateSession = serde_json::from_value(json!({ "workspace": workspace }))?;
         let session = client.call(&wanted)?;
         Ok(Self { client, session })
     }
 
-    fn call(&mut self) -> Done<()> {
+    fn call(&mut self) -> BenchResult<()> {
         call(&mut self.client, &self.session)
     }
 }
@@ -97,16 +99,17 @@ impl Drop for Place {
     }
 }
 
-fn call(client: &mut Client, session: &SessionInfo) -> Done<()> {
+fn call(client: &mut Client, session: &SessionInfo) -> BenchResult<()> {
     // The same call again and again is refused as a loop.
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed).to_string();
-    let exec: Exec = serde_json::from_value(json!({ "session": session.session, "argv": [TRUE, number] }))?;
+    let exec: ExecRequest =
+        serde_json::from_value(json!({ "session": session.session, "argv": [TRUE, number] }))?;
     let info = client.call(&exec)?;
     if info.exit_code == Some(0) { Ok(()) } else { Err(format!("{info:?}").into()) }
 }
 
-fn many(mut place: Place, clients: usize, rounds: usize) -> Done<()> {
+fn many(mut place: Place, clients: usize, rounds: usize) -> BenchResult<()> {
     let mut ready = Vec::new();
     for _ in 0..clients {
         ready.push(Client::connect(place.client.socket(), None)?);
@@ -114,7 +117,7 @@ fn many(mut place: Place, clients: usize, rounds: usize) -> Done<()> {
     place.call()?;
     let session = &place.session;
     let started = Instant::now();
-    std::thread::scope(|scope| -> Done<()> {
+    std::thread::scope(|scope| -> BenchResult<()> {
         let repeat = |client: &mut Client| (0..rounds).try_for_each(|_| call(client, session));
         let calls: Vec<_> = ready.iter_mut().map(|client| scope.spawn(move || repeat(client))).collect();
         for call in calls {
@@ -128,7 +131,7 @@ fn many(mut place: Place, clients: usize, rounds: usize) -> Done<()> {
 }
 
 /// Each waits for a file that is made when all of them have begun.
-fn at_once((socket, workspace): (&str, &str), count: usize) -> Done<()> {
+fn at_once(socket: &str, workspace: &str, count: usize) -> BenchResult<()> {
     const TOGETHER: usize = 10;
     let mut places = Vec::new();
     for _ in 0..count.div_ceil(TOGETHER) {
@@ -137,21 +140,21 @@ fn at_once((socket, workspace): (&str, &str), count: usize) -> Done<()> {
     let [begun, go] = ["begun", "go"].map(|name| Path::new(workspace).join(name));
     std::fs::create_dir_all(&begun)?;
     let started = Instant::now();
-    let done = std::thread::scope(|scope| -> Done<()> {
+    let done = std::thread::scope(|scope| -> BenchResult<()> {
         let mut calls = Vec::new();
         let seats = places.iter().flat_map(|place| std::iter::repeat_n(&place.session, TOGETHER));
         for (number, session) in seats.take(count).enumerate() {
             let script = format!(": > begun/{number}; while [ ! -e go ]; do sleep 0.1; done");
-            calls.push(scope.spawn(move || -> Done<()> {
+            calls.push(scope.spawn(move || -> BenchResult<()> {
                 let argv = ["sh", "-c", &script];
                 let exec = json!({ "session": session.session, "argv": argv });
-                let info =
-                    Client::connect(Path::new(socket), None)?.call(&serde_json::from_value::<Exec>(exec)?)?;
+                let info = Client::connect(Path::new(socket), None)?
+                    .call(&serde_json::from_value::<ExecRequest>(exec)?)?;
                 if info.exit_code == Some(0) { Ok(()) } else { Err(format!("{info:?}").into()) }
             }));
         }
         let all_began = await_entries(&begun, count);
-        // In any case: nobody waits for a run that failed.
+        // In any case, so that the commands of a failed run end, too.
         std::fs::write(&go, "")?;
         for call in calls {
             call.join().map_err(|_panic| "a client panicked")??;
@@ -166,7 +169,7 @@ fn at_once((socket, workspace): (&str, &str), count: usize) -> Done<()> {
     Ok(())
 }
 
-fn await_entries(directory: &Path, count: usize) -> Done<()> {
+fn await_entries(directory: &Path, count: usize) -> BenchResult<()> {
     let started = Instant::now();
     while std::fs::read_dir(directory)?.count() < count {
         if started.elapsed() > Duration::from_secs(60) {
@@ -178,7 +181,7 @@ fn await_entries(directory: &Path, count: usize) -> Done<()> {
 }
 
 /// In batches, over connections that the daemon keeps open: what is measured is what nonsense costs others, not a handshake.
-fn nonsense(socket: &Path, count: usize) -> Done<()> {
+fn nonsense(socket: &Path, count: usize) -> BenchResult<()> {
     const LINES: usize = 8;
     const PER_SECOND: usize = 10_000;
     const BATCH: usize = 25;
@@ -186,8 +189,8 @@ fn nonsense(socket: &Path, count: usize) -> Done<()> {
     let batch = frame.repeat(BATCH);
     let pause = Duration::from_secs(1) * u32::try_from(BATCH * LINES)? / u32::try_from(PER_SECOND)?;
     let started = Instant::now();
-    std::thread::scope(|scope| -> Done<()> {
-        let line = || -> Done<()> {
+    std::thread::scope(|scope| -> BenchResult<()> {
+        let line = || -> BenchResult<()> {
             let mut stream = UnixStream::connect(socket)?;
             stream.set_read_timeout(Some(Duration::from_secs(60)))?;
             let mut due = Instant::now();
@@ -210,7 +213,7 @@ fn nonsense(socket: &Path, count: usize) -> Done<()> {
 }
 
 /// So many answers, each a no.
-fn hear(stream: &mut UnixStream, count: usize) -> Done<()> {
+fn hear(stream: &mut UnixStream, count: usize) -> BenchResult<()> {
     let (mut heard, mut buffer, mut tail) = (0, vec![0_u8; 65536], Vec::<u8>::new());
     while heard < count {
         let length = stream.read(&mut buffer)?;
@@ -225,12 +228,12 @@ fn hear(stream: &mut UnixStream, count: usize) -> Done<()> {
     Ok(())
 }
 
-fn subscribers(mut place: Place, count: usize) -> Done<()> {
+fn subscribers(mut place: Place, count: usize) -> BenchResult<()> {
     let before = dropped(&mut place.client)?;
     let started = Instant::now();
     let silent = heard_by_half(&place, count)?;
     println!("{}", started.elapsed().as_nanos());
-    // As long as they are there: whoever has gone is not dropped.
+    // While the clients are there: the daemon drops none that has disconnected.
     let begun = Instant::now();
     let mut gone = dropped(&mut place.client)? - before;
     while gone < silent.len() && begun.elapsed() < Duration::from_secs(60) {
@@ -241,14 +244,14 @@ fn subscribers(mut place: Place, count: usize) -> Done<()> {
     Ok(())
 }
 
-fn dropped(client: &mut Client) -> Done<usize> {
+fn dropped(client: &mut Client) -> BenchResult<usize> {
     let text = client.call(&ReadMetrics {})?;
     let line = text.lines().find_map(|line| line.strip_prefix("ringfence_subscribers_dropped_total "));
     Ok(line.ok_or("the daemon does not count whom it dropped")?.trim().parse()?)
 }
 
 /// Those who do not read, when all others have heard everything.
-fn heard_by_half(place: &Place, count: usize) -> Done<Vec<UnixStream>> {
+fn heard_by_half(place: &Place, count: usize) -> BenchResult<Vec<UnixStream>> {
     let socket = place.client.socket();
     let mut silent = Vec::new();
     let mut listening = Vec::new();
@@ -262,13 +265,17 @@ fn heard_by_half(place: &Place, count: usize) -> Done<Vec<UnixStream>> {
         }
     }
     let id = &place.session.session;
-    std::thread::scope(|scope| -> Done<()> {
+    std::thread::scope(|scope| -> BenchResult<()> {
         let hear = |client: Client| scope.spawn(move || heard(client, &place.session));
         let hearing: Vec<_> = listening.into_iter().map(hear).collect();
         let mut client = Client::connect(socket, None)?;
         for number in 0..REPORTS {
             let text = format!("{number} {}", "word ".repeat(2000));
-            let _seq = client.call(&ReportActivity { session: id.clone(), kind: "step".to_owned(), text })?;
+            let _seq = client.call(&ReportActivity {
+                session: id.clone(),
+                activity: "step".to_owned(),
+                claim: text,
+            })?;
         }
         for hears in hearing {
             hears.join().map_err(|_panic| "a subscriber panicked")??;
@@ -278,10 +285,10 @@ fn heard_by_half(place: &Place, count: usize) -> Done<Vec<UnixStream>> {
     Ok(silent)
 }
 
-fn heard(mut client: Client, session: &SessionInfo) -> Done<()> {
+fn heard(mut client: Client, session: &SessionInfo) -> BenchResult<()> {
     let mine = Subscribe { after: Some(0), session: Some(session.session.clone()) };
     let events = client.events(&mine)?;
-    let reports = events.filter(|event| event.as_ref().is_ok_and(|event| event.kind == "activity"));
+    let reports = events.filter(|event| event.as_ref().is_ok_and(|event| event.kind == "activity-reported"));
     let heard = reports.take(REPORTS).count();
     if heard == REPORTS { Ok(()) } else { Err(format!("{heard} of {REPORTS} events").into()) }
 }

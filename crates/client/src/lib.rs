@@ -1,4 +1,4 @@
-//! A blocking client of the daemon: one method of the table, its request in, its answer out.
+//! A blocking client of the daemon: sends the request of one method and returns its response.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,10 +12,10 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use ringfence_api::methods::Asks;
+use ringfence_api::methods::ApiRequest;
 use ringfence_api::{
-    ApiError, Chunk, DownloadFile, Happened, Method, Question, RunCommand, StreamCall, Subscribe, UploadFile,
-    Verb, WatchApprovals, Written,
+    ApiError, Approval, DownloadFile, EventMessage, ExecStreamRequest, HttpVerb, Method, OutputChunk,
+    StreamCall, Subscribe, UploadFile, WatchApprovals, WriteResult,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize as _, Serialize};
@@ -23,19 +23,19 @@ use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
-/// Somebody who talks to a daemon. One connection, one request at a time.
+/// A client of the daemon. One connection, one request at a time.
 pub struct Client {
     runtime: Runtime,
     socket: PathBuf,
     token: Option<String>,
     sender: Option<SendRequest<Full<Bytes>>>,
-    /// When the connection was last of use.
+    /// Last use of the connection.
     used: Instant,
-    /// How long an answer may take; without it, as long as it takes.
+    /// Response timeout; `None`: unlimited.
     patience: Option<Duration>,
 }
 
-/// The daemon closes a connection that says nothing for ten seconds: one that was silent for half of that is not used again.
+/// The daemon closes a connection after ten idle seconds. The client does not reuse one after half of that.
 const SILENCE: Duration = Duration::from_secs(5);
 
 impl fmt::Debug for Client {
@@ -61,15 +61,15 @@ pub enum ClientError {
     Silent { path: PathBuf },
     #[error("the request cannot be written")]
     Request(#[source] http::Error),
-    #[error("the answer of the daemon makes no sense")]
+    #[error("unexpected response from the daemon")]
     Json(#[from] serde_json::Error),
-    /// The daemon said no.
+    /// An error response of the daemon.
     #[error(transparent)]
     Api(#[from] ApiError),
 }
 
 impl Client {
-    /// A client with the right of whoever owns the socket, or of `token`.
+    /// Creates a client with the rights of the socket's owner, or of `token`.
     pub fn connect(socket: &Path, token: Option<String>) -> Result<Self, ClientError> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ClientError::Start)?;
@@ -85,13 +85,13 @@ impl Client {
         Ok(client)
     }
 
-    /// A client that does not wait for an answer longer than this.
+    /// Sets the response timeout.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience: Some(patience), ..self }
     }
 
-    /// Where the daemon listens.
+    /// Path of the daemon's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -111,12 +111,12 @@ impl Client {
     }
 
     /// Calls one method.
-    pub fn call<T: Asks + Serialize>(&mut self, request: &T) -> Result<T::Answer, ClientError> {
+    pub fn call<T: ApiRequest + Serialize>(&mut self, request: &T) -> Result<T::Answer, ClientError> {
         let answer = self.raw(T::METHOD, serde_json::to_value(request)?)?;
         Ok(T::Answer::deserialize(answer)?)
     }
 
-    /// Calls a method with whatever JSON: what the daemon makes of it is its business.
+    /// Calls a method with any JSON. The daemon validates it.
     pub fn raw(&mut self, method: Method, value: Value) -> Result<Value, ClientError> {
         let response = self.send(method, value)?;
         let kind = response.headers().get(CONTENT_TYPE).cloned();
@@ -127,15 +127,15 @@ impl Client {
         Ok(serde_json::from_slice(&body)?)
     }
 
-    /// Makes a file of `content`, as it is.
-    pub fn upload(&mut self, request: &UploadFile, content: Vec<u8>) -> Result<Written, ClientError> {
+    /// Writes `content` to a file, byte by byte.
+    pub fn upload(&mut self, request: &UploadFile, content: Vec<u8>) -> Result<WriteResult, ClientError> {
         let value = serde_json::to_value(request)?;
         let (path, value) = located(Method::FileUpload, value);
         let response = self.send_body(Method::FileUpload, path + &query(&value), content)?;
         Ok(serde_json::from_slice(&self.body(response)?)?)
     }
 
-    /// What is in a file, as it is.
+    /// Returns the bytes of a file.
     pub fn download(&mut self, request: &DownloadFile) -> Result<Bytes, ClientError> {
         let response = self.send(Method::FileDownload, serde_json::to_value(request)?)?;
         self.body(response)
@@ -148,34 +148,34 @@ impl Client {
         if status.is_success() { Ok(body) } else { Err(ClientError::Api(serde_json::from_slice(&body)?)) }
     }
 
-    /// Runs a command; its output as it comes. Whoever does not go on reading holds the command up.
-    pub fn run(&mut self, request: &RunCommand) -> Result<Lines<'_, Chunk>, ClientError> {
-        self.lines(Method::CallRun, serde_json::to_value(request)?)
+    /// Runs a command and streams its output. A caller that stops reading blocks the command.
+    pub fn run(&mut self, request: &ExecStreamRequest) -> Result<JsonLines<'_, OutputChunk>, ClientError> {
+        self.lines(Method::CallExecStream, serde_json::to_value(request)?)
     }
 
     /// The output of a call in the background.
-    pub fn output(&mut self, request: &StreamCall) -> Result<Lines<'_, Chunk>, ClientError> {
+    pub fn output(&mut self, request: &StreamCall) -> Result<JsonLines<'_, OutputChunk>, ClientError> {
         self.lines(Method::CallOutput, serde_json::to_value(request)?)
     }
 
-    /// What happens, as it happens.
-    pub fn events(&mut self, request: &Subscribe) -> Result<Lines<'_, Happened>, ClientError> {
+    /// Streams events.
+    pub fn events(&mut self, request: &Subscribe) -> Result<JsonLines<'_, EventMessage>, ClientError> {
         self.lines(Method::Events, serde_json::to_value(request)?)
     }
 
-    /// The questions that wait, then each as it is asked and as it is decided.
-    pub fn questions(&mut self) -> Result<Lines<'_, Question>, ClientError> {
+    /// Streams pending approvals, then each new request and decision.
+    pub fn questions(&mut self) -> Result<JsonLines<'_, Approval>, ClientError> {
         self.lines(Method::ApprovalWatch, serde_json::to_value(WatchApprovals {})?)
     }
 
-    fn lines<T>(&mut self, method: Method, value: Value) -> Result<Lines<'_, T>, ClientError> {
+    fn lines<T>(&mut self, method: Method, value: Value) -> Result<JsonLines<'_, T>, ClientError> {
         let response = self.send(method, value)?;
         if !response.status().is_success() {
             let body =
                 self.runtime.block_on(response.into_body().collect()).map_err(ClientError::Protocol)?;
             return Err(ClientError::Api(serde_json::from_slice(&body.to_bytes())?));
         }
-        Ok(Lines {
+        Ok(JsonLines {
             client: self,
             body: response.into_body(),
             rest: Vec::new(),
@@ -187,7 +187,7 @@ impl Client {
     fn send(&mut self, method: Method, value: Value) -> Result<http::Response<Incoming>, ClientError> {
         let (path, value) = located(method, value);
         match method.route().verb {
-            Verb::Post => self.send_body(method, path, serde_json::to_vec(&value)?),
+            HttpVerb::Post => self.send_body(method, path, serde_json::to_vec(&value)?),
             _ => self.send_body(method, path + &query(&value), Vec::new()),
         }
     }
@@ -230,7 +230,7 @@ impl Client {
     }
 }
 
-/// The path of a method, and what of the request is not in it.
+/// Splits a request into the path of its method and the remaining fields.
 fn located(method: Method, mut value: Value) -> (String, Value) {
     let route = method.route();
     let mut path = route.path.to_owned();
@@ -251,7 +251,7 @@ fn query(value: &Value) -> String {
     if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
 }
 
-/// What has a meaning in an address stands there by its number.
+/// Percent-encodes reserved characters.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -265,30 +265,30 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Values that come one after the other, each on a line of its own or as an event.
-pub struct Lines<'c, T> {
+/// A stream of JSON values, one per line or as server-sent events.
+pub struct JsonLines<'c, T> {
     client: &'c mut Client,
     body: Incoming,
     rest: Vec<u8>,
     ready: VecDeque<T>,
-    /// What comes next is why nothing comes any more.
+    /// The next value is the error that ended the stream.
     is_cut: bool,
 }
 
-impl<T> fmt::Debug for Lines<'_, T> {
+impl<T> fmt::Debug for JsonLines<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lines").finish_non_exhaustive()
     }
 }
 
-impl<T> Drop for Lines<'_, T> {
-    /// What was not read stands in the way of the next answer: the connection is given up.
+impl<T> Drop for JsonLines<'_, T> {
+    /// Unread data would precede the next response, so the connection is closed.
     fn drop(&mut self) {
         self.client.sender = None;
     }
 }
 
-impl<T: DeserializeOwned> Iterator for Lines<'_, T> {
+impl<T: DeserializeOwned> Iterator for JsonLines<'_, T> {
     type Item = Result<T, ClientError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -310,7 +310,7 @@ impl<T: DeserializeOwned> Iterator for Lines<'_, T> {
     }
 }
 
-impl<T: DeserializeOwned> Lines<'_, T> {
+impl<T: DeserializeOwned> JsonLines<'_, T> {
     fn take_lines(&mut self) -> Result<(), ClientError> {
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.rest.drain(..=end).collect();
@@ -318,7 +318,7 @@ impl<T: DeserializeOwned> Lines<'_, T> {
             if let Some(kind) = line.strip_prefix(b"event:") {
                 self.is_cut = kind.trim_ascii() == b"cut";
             }
-            // Of an event, only its data; the number is in there as well.
+            // Only the data of an event; it contains the number too.
             let value = line.strip_prefix(b"data:").or_else(|| line.starts_with(b"{").then_some(line));
             match value {
                 Some(value) if self.is_cut => return Err(ClientError::Api(serde_json::from_slice(value)?)),

@@ -1,132 +1,97 @@
-//! The daemon: sessions of agents behind one door.
+//! The daemon: sessions of agents behind one API.
 //!
-//! Every request takes one path, in [`dispatch`]: who asks, whether they may, what is done, what is written down. Transports
-//! only turn bytes into a method and a request ([`http`], [`rpc`], [`grpc`]). What is done goes through the pipeline of the runtime, so that there
-//! is no effect here that `ringfence run` would not have.
+//! Every request takes one path, `admit::dispatch`: authenticate, authorize, record, perform. Transports only turn
+//! bytes into a method and a request. Effects go through the runtime's pipeline, so the daemon has none that `ringfence
+//! run` does not have.
 //!
-//! What the attacker controls here: everything that arrives on a door of a session, and who connects to the socket.
+//! The attacker controls everything that arrives on a session socket, and may connect to the operators' socket.
 
-mod answers;
-mod approvals;
-mod ask;
-mod authenticate;
-mod call;
-mod ceiling;
-mod connection;
-mod desk;
-mod dispatch;
-mod door;
-mod events;
-mod exec;
-mod failure;
-mod files;
-mod frames;
-mod grpc;
-mod http;
-mod identity;
-mod intake;
-mod linger;
-mod listen;
-mod mcp;
-mod metrics;
-mod narrowed;
-mod network;
-mod outbox;
-mod output;
-mod pace;
-mod parts;
-mod peer;
-mod places;
-mod quota;
-mod rate;
-mod reload;
-mod request_body;
-mod room;
-mod route;
-mod rpc;
+mod admit;
+mod calls;
+mod errors;
+mod limits;
+mod observe;
 mod server;
-mod session;
 mod sessions;
-mod socket;
-mod sources;
-mod standing;
-mod strangers;
-mod stream;
-mod telemetry;
-mod threads;
-mod told;
-mod transfer;
-mod turns;
-mod waiter;
-mod weigh;
+mod transport;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_runtime::authz::policy::{PolicyFile, TelemetrySettings};
-use ringfence_runtime::{Asked, Runtime};
+use ringfence_authz::policy::{PolicyFile, TelemetrySettings};
+use ringfence_runtime::{FileStamps, Runtime, SessionSpec};
 use ringfence_types::{NetMode, Profile, Refusal};
 
-pub use listen::{ListenError, Listening, check_directory, doors_of, is_locked};
-pub use network::{Network, NetworkError};
+pub use observe::telemetry::{CollectorError, TelemetryError, check_telemetry};
 pub use server::{ServeError, serve};
-pub use telemetry::{CollectorError, TelemetryError, check_telemetry};
+pub use transport::tcp_listener::{TcpListenError, TcpListenerConfig};
+pub use transport::unix_listener::{ListenError, UnixListenerGuard, check_directory, doors_of, is_locked};
 
-/// Puts together what a session is asked to be, from the operator's policy and that of the workspace.
-pub trait Governor: fmt::Debug + Send + Sync {
-    /// For a session that begins.
-    fn govern(&self, wanted: &Wanted) -> Result<Governed, Refusal>;
+/// Combines the policy of the operator and of the workspace into the specification of a session.
+pub trait PolicyProvider: fmt::Debug + Send + Sync {
+    /// The policy of a new session.
+    fn govern(&self, wanted: &SessionPolicyRequest) -> Result<SessionPolicy, Refusal>;
 
-    /// For one that runs: at most what it began with. A file of the workspace that is wrong by now leaves the one that was
-    /// `last` right in force, and what the operator says counts in any case.
-    fn govern_again(&self, wanted: &Wanted, files: Earlier<'_>) -> Result<Governed, Refusal>;
+    /// The policy of a running session: at most what it started with. If the workspace file is invalid, its `last`
+    /// valid version stays in force. The operator's files always count.
+    fn govern_again(
+        &self,
+        wanted: &SessionPolicyRequest,
+        files: PreviousPolicy<'_>,
+    ) -> Result<SessionPolicy, Refusal>;
 
-    /// Other than before when what is said to a session may be: of the operator's files as they were last taken, and of the
-    /// workspace's as they are.
-    fn edition(&self, wanted: &Wanted) -> Edition;
+    /// Changes when the policy of the session may have changed: from the operator's files as last read, and the
+    /// workspace's files as they are.
+    fn edition(&self, wanted: &SessionPolicyRequest) -> PolicyVersion;
 
-    /// How long "always here" holds where nobody says it; `None`: as long as is usual.
-    fn grant_expiry(&self) -> Option<Duration>;
+    /// Default lifetime of an "always here" grant. `None`: the built-in default.
+    fn grant_lifetime(&self) -> Option<Duration>;
 
-    /// Where traces and logs are sent, by the operator's files as they were last taken. `None`: nowhere.
+    /// Where traces and logs are exported, by the operator's files as last read. `None`: nowhere.
     fn telemetry(&self) -> Option<TelemetrySettings>;
 
-    /// Looks at the operator's files, and takes them if they are others and right. `None`: they are what they were.
-    fn reload(&self) -> Option<Reload>;
+    /// Reads the operator's files, and applies them if they changed and are valid. `None`: unchanged.
+    fn reload(&self) -> Option<ReloadOutcome>;
 }
 
-/// What a session is asked to be, and the files that say so.
+/// The specification of a session, with the policy files it comes from.
 #[derive(Clone, Debug)]
-pub struct Governed {
-    pub asked: Asked,
+pub struct SessionPolicy {
+    pub asked: SessionSpec,
     pub files: Vec<PolicyFile>,
 }
 
-/// The files that a session had before.
+/// The policy files a session started with, and the last valid ones.
 #[derive(Clone, Copy, Debug)]
-pub struct Earlier<'a> {
+pub struct PreviousPolicy<'a> {
     pub began: &'a [PolicyFile],
     pub last: &'a [PolicyFile],
 }
 
-/// Two that are the same say the same.
-pub type Edition = Vec<i64>;
+/// Equal versions mean equal policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyVersion {
+    /// How often the operator's files were loaded.
+    pub loads: u64,
+    /// The files of the workspace.
+    pub files: FileStamps,
+}
 
-/// What became of files that were others.
+/// The result of reading changed policy files.
 #[derive(Clone, Debug)]
-pub struct Reload {
+pub struct ReloadOutcome {
     pub file: PathBuf,
-    /// Of what holds now.
+    /// Digest of the policy now in force.
     pub sha256: String,
     pub change: String,
     pub taken: bool,
 }
 
-/// What somebody wants a session to be, as far as policy has a word in it.
+/// The parts of a session request that policy decides on.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct SessionPolicyRequest {
     pub workspace: PathBuf,
     pub agent: Option<String>,
     pub profile: Option<Profile>,
@@ -134,30 +99,30 @@ pub struct Wanted {
     pub limits: ringfence_api::SessionLimits,
 }
 
-/// What the daemon is made of.
+/// What the daemon is started with.
 #[derive(Debug)]
-pub struct Serve {
+pub struct DaemonConfig {
     pub runtime: Runtime,
-    pub governor: Arc<dyn Governor>,
-    pub listening: Listening,
-    /// For browsers and other machines, where the operator wants it.
-    pub network: Option<Network>,
-    /// Where sessions get their doors.
+    pub governor: Arc<dyn PolicyProvider>,
+    pub listening: UnixListenerGuard,
+    /// The TCP listener for browsers and other machines, if the operator configured one.
+    pub network: Option<TcpListenerConfig>,
+    /// Directory of the session sockets.
     pub doors: PathBuf,
-    pub settings: Settings,
+    pub settings: DaemonLimits,
 }
 
-/// How much the daemon does at once.
+/// Limits on concurrent work.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct DaemonLimits {
     pub sessions: usize,
     pub calls_of_a_session: usize,
     pub calls: usize,
-    /// How long what runs may take to end when the daemon does.
+    /// How long running calls may take to end during shutdown.
     pub drain: std::time::Duration,
 }
 
-impl Default for Settings {
+impl Default for DaemonLimits {
     fn default() -> Self {
         Self { sessions: 256, calls_of_a_session: 64, calls: 256, drain: std::time::Duration::from_secs(10) }
     }

@@ -1,4 +1,4 @@
-//! A connection to a checked address.
+//! Dialling: resolves a target, checks its addresses and connects.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -7,24 +7,27 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::gate::Passage;
-use crate::shared::{FailureKind, Live, Shared, Stopped};
+use crate::flow_gate::{DialPermit, FlowTerms};
+use crate::live_flow::{FlowStop, LiveFlow, ProxyState, UpstreamFailureKind};
 
-/// How long the first address may be alone.
+/// Delay before the next address is tried in parallel.
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// Resolves the target of a flow, checks every address, records each one that is tried before it is tried, and connects.
-/// Whether the flow may be was judged before.
-pub(crate) async fn dial(live: &Live, passage: Passage, shared: &Shared) -> Result<TcpStream, Stopped> {
+/// Resolves the target of an authorized flow and checks every address. Each address is recorded before the proxy tries it.
+pub(crate) async fn dial(
+    live: &LiveFlow,
+    passage: FlowTerms,
+    shared: &ProxyState,
+) -> Result<TcpStream, FlowStop> {
     let target = &live.flow().target;
     let addresses = shared.resolver.addresses(target, passage.reach).await?;
     let connected = timeout(shared.settings.times.connect, connect(live, addresses));
-    let late = || Stopped::failed(FailureKind::Late, format!("`{target}` did not accept in time"));
+    let late = || FlowStop::failed(UpstreamFailureKind::Late, format!("`{target}` did not accept in time"));
     connected.await.map_err(|_elapsed| late())?
 }
 
-/// Each address gets a head start before the next; the first that accepts wins.
-async fn connect(live: &Live, addresses: Vec<IpAddr>) -> Result<TcpStream, Stopped> {
+/// Tries the addresses with a delay between them; the first that accepts is used.
+async fn connect(live: &LiveFlow, addresses: Vec<IpAddr>) -> Result<TcpStream, FlowStop> {
     let target = &live.flow().target;
     let mut attempts = JoinSet::new();
     let mut waiting = addresses.into_iter();
@@ -32,12 +35,11 @@ async fn connect(live: &Live, addresses: Vec<IpAddr>) -> Result<TcpStream, Stopp
     loop {
         let next = waiting.next();
         if next.is_none() && attempts.is_empty() {
-            return Err(Stopped::failed(FailureKind::Peer, last));
+            return Err(FlowStop::failed(UpstreamFailureKind::Peer, last));
         }
         let more = next.is_some();
         if let Some(address) = next {
-            live.opens(address).await?;
-            attempts.spawn(attempt(SocketAddr::new(address, target.port)));
+            attempts.spawn(attempt(live.opens(address).await?));
         }
         let finished = if more {
             timeout(HEAD_START, attempts.join_next()).await.unwrap_or(None)
@@ -54,10 +56,13 @@ async fn connect(live: &Live, addresses: Vec<IpAddr>) -> Result<TcpStream, Stopp
     }
 }
 
-async fn attempt(address: SocketAddr) -> (SocketAddr, std::io::Result<TcpStream>) {
+/// INVARIANT: the only place where this crate connects to a server. It consumes a permit, which only the gate creates, for a flow
+/// that is allowed and recorded. `cargo xtask layers` checks that there is no other place.
+async fn attempt(permit: Box<dyn DialPermit>) -> (SocketAddr, std::io::Result<TcpStream>) {
+    let address = permit.address();
     let stream = TcpStream::connect(address).await;
     if let Ok(stream) = &stream {
-        // Small writes are passed on as they come; what the kernel would gain by waiting is the client's to decide.
+        // The proxy forwards small writes at once. Delaying them (Nagle) is the client's decision.
         let _refused = stream.set_nodelay(true);
     }
     (address, stream)

@@ -1,4 +1,4 @@
-//! The name server inside. It knows the names that may be reached, and no query ever leaves.
+//! Stub resolver inside the namespace. It answers names that policy allows with synthetic addresses and never forwards a query.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,41 +8,41 @@ use std::time::Duration;
 use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, PTR};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
-use ringfence_types::{Host, HostRule};
+use ringfence_types::{Host, HostPattern};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::limits::Rate;
-use crate::names::Meaning;
-use crate::shared::Shared;
+use crate::limits::FlowRate;
+use crate::live_flow::ProxyState;
+use crate::synthetic_addresses::AddressMeaning;
 
-/// Programs ask again soon; nothing changes when they do.
+/// Answers do not change, so the TTL only limits how often programs ask again.
 const TTL: u32 = 60;
 /// A query is one name of at most 255 bytes and a few options.
 const LONGEST_QUERY: usize = 4096;
 const QUERIES_AT_ONCE: usize = 64;
-/// How long a socket that fails is left alone.
+/// Pause after an error of the socket.
 const BROKEN: Duration = Duration::from_millis(20);
 
-/// Which addresses connections from inside can be made to.
+/// Address families in which clients inside can connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Families {
+pub(crate) enum AddressFamilies {
     V4,
     Both,
 }
 
 #[derive(Debug)]
-pub(crate) struct NameServer {
-    shared: Arc<Shared>,
-    rate: Rate,
-    families: Families,
+pub(crate) struct StubResolver {
+    shared: Arc<ProxyState>,
+    rate: FlowRate,
+    families: AddressFamilies,
 }
 
-impl NameServer {
-    pub(crate) fn new(shared: Arc<Shared>, families: Families) -> Self {
-        let rate = Rate::new(shared.settings.limits.queries_per_second);
+impl StubResolver {
+    pub(crate) fn new(shared: Arc<ProxyState>, families: AddressFamilies) -> Self {
+        let rate = FlowRate::new(shared.settings.limits.queries_per_second);
         Self { shared, rate, families }
     }
 
@@ -80,7 +80,7 @@ impl NameServer {
         }
     }
 
-    /// The answer to a message; `None` for what is no query at all.
+    /// Answers one message; `None` if it is not a query.
     async fn answer(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let Ok(query) = Message::from_vec(bytes) else { return malformed(bytes) };
         if query.metadata.message_type != MessageType::Query {
@@ -130,8 +130,8 @@ impl NameServer {
         let given = self.shared.names.addresses(&name).ok_or(ResponseCode::ServFail)?;
         let data = match (kind, self.families) {
             (RecordType::A, _) => Some(RData::A(A(given.v4))),
-            (RecordType::AAAA, Families::Both) => Some(RData::AAAA(AAAA(given.v6))),
-            // No HTTPS and no SVCB record above all: they carry addresses, and keys that would hide the name in TLS.
+            (RecordType::AAAA, AddressFamilies::Both) => Some(RData::AAAA(AAAA(given.v6))),
+            // In particular no HTTPS and SVCB records: they carry addresses, and ECH keys that would hide the server name.
             _ => None,
         };
         Ok(record(query, data))
@@ -144,11 +144,11 @@ impl NameServer {
             return Err(ResponseCode::NXDomain);
         }
         match self.shared.names.meaning(address) {
-            Meaning::Name(name) => {
+            AddressMeaning::Name(name) => {
                 let name = Name::from_ascii(format!("{name}.")).ok().ok_or(ResponseCode::ServFail)?;
                 Ok(record(query, Some(RData::PTR(PTR(name)))))
             }
-            Meaning::Nobody | Meaning::Itself => Err(ResponseCode::NXDomain),
+            AddressMeaning::Nobody | AddressMeaning::Itself => Err(ResponseCode::NXDomain),
         }
     }
 }
@@ -157,7 +157,7 @@ fn record(query: &Query, data: Option<RData>) -> Vec<Record> {
     data.map(|data| Record::from_rdata(query.name().clone(), TTL, data)).into_iter().collect()
 }
 
-/// The loopback inside, which is the session's own.
+/// Loopback addresses, which belong to the session's namespace.
 fn loopback(kind: RecordType) -> Option<RData> {
     match kind {
         RecordType::A => Some(RData::A(A(std::net::Ipv4Addr::LOCALHOST))),
@@ -166,20 +166,20 @@ fn loopback(kind: RecordType) -> Option<RData> {
     }
 }
 
-/// The name in the spelling that rules know; `None` for what cannot be the name of a host.
+/// The name in the spelling of host rules; `None` if it cannot be a host name.
 fn host_name(name: &Name) -> Option<String> {
     let labels: Vec<&str> = name.iter().map(std::str::from_utf8).collect::<Result<_, _>>().ok()?;
     let plain = |label: &&str| label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if !labels.iter().all(plain) {
         return None;
     }
-    match HostRule::parse(&labels.join(".")).ok()?.host() {
+    match HostPattern::parse(&labels.join(".")).ok()?.host() {
         Host::Name(name) => Some(name.clone()),
         _ => None,
     }
 }
 
-/// Whoever sends what cannot be read is told so, if it can be told apart from an answer.
+/// Answers an unreadable message with a format error, unless it could be a response, which would start a loop.
 fn malformed(bytes: &[u8]) -> Option<Vec<u8>> {
     const IS_ANSWER: u8 = 0x80;
     let [high, low, flags, ..] = bytes else { return None };

@@ -1,6 +1,6 @@
-//! Requests that the session itself makes: by the same rules, to the same addresses, with the same credentials.
+//! Fetches: requests of the session itself, under the same rules, address checks and credentials as flows from inside.
 //!
-//! No proxy of the environment, no cookies, nothing kept between two fetches but connections.
+//! A fetch uses no proxy of the environment and no cookies. Only connections are kept between fetches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use ringfence_types::Refusal;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::answer::{self, Body};
-use crate::coding::{Coding, Decoder};
-use crate::credential::Scheme;
-use crate::exchange::{Unanswered, ask};
-use crate::form::{self, Origin};
-use crate::gate::{Gate, Way};
-use crate::proxy::{Proxy, StartError};
-use crate::settings::Settings;
-use crate::shared::{Shared, Stopped};
+use crate::content_encoding::{ContentDecoder, ContentEncoding};
+use crate::credential::CredentialScheme;
+use crate::error_response::{self, ProxyBody};
+use crate::exchange::{ExchangeError, ask};
+use crate::flow_gate::{FlowGate, FlowIngress};
+use crate::live_flow::{FlowStop, ProxyState};
+use crate::proxy::{Proxy, ProxyStartError};
+use crate::request_target::{self, RequestOrigin};
+use crate::settings::ProxySettings;
 
 #[derive(Clone, Debug)]
 pub struct FetchRequest {
@@ -34,9 +34,9 @@ pub struct FetchRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchLimits {
     pub redirects: usize,
-    /// Of the body of the response, decoded.
+    /// Maximum size of the decoded response body.
     pub bytes: usize,
-    /// For everything, redirects included, but not for decisions.
+    /// Time limit including redirects, but without the time of decisions.
     pub time: Duration,
 }
 
@@ -51,7 +51,7 @@ pub struct FetchResponse {
     pub status: u16,
     pub headers: Vec<(String, Vec<u8>)>,
     pub body: Vec<u8>,
-    /// Where it came from in the end.
+    /// URL after redirects.
     pub url: String,
     pub redirects: usize,
 }
@@ -61,7 +61,7 @@ pub struct FetchResponse {
 pub enum FetchError {
     #[error("{0}")]
     Refused(Refusal),
-    #[error("the request makes no sense: {0}")]
+    #[error("invalid request: {0}")]
     Malformed(String),
     #[error("{0}")]
     Failed(String),
@@ -73,28 +73,31 @@ pub enum FetchError {
     Late(Duration),
 }
 
-/// How exactly the time of a fetch is measured.
+/// Resolution of the time limit.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Fetches for a session that has no proxy.
+/// Performs fetches for a session without a proxy.
 #[derive(Debug)]
-pub struct Fetcher(Proxy);
+pub struct DirectFetcher(Proxy);
 
-impl Fetcher {
-    pub fn start(gate: Arc<dyn Gate>, settings: Settings) -> Result<Self, StartError> {
+impl DirectFetcher {
+    pub fn start(gate: Arc<dyn FlowGate>, settings: ProxySettings) -> Result<Self, ProxyStartError> {
         Proxy::without_doors(gate, settings).map(Self)
     }
 
-    /// Blocks until it is over.
+    /// Blocks until the response is complete.
     pub fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
         self.0.fetch(request)
     }
 }
 
-/// Follows redirects, each judged as a flow of its own.
-pub(crate) async fn fetch(request: FetchRequest, shared: &Arc<Shared>) -> Result<FetchResponse, FetchError> {
+/// Follows redirects. The gate evaluates each as a separate flow.
+pub(crate) async fn fetch(
+    request: FetchRequest,
+    shared: &Arc<ProxyState>,
+) -> Result<FetchResponse, FetchError> {
     let limits = request.limits;
-    let hop = Hop::first(request)?;
+    let hop = FetchHop::first(request)?;
     let follow = follow(hop, limits, shared);
     tokio::pin!(follow);
     let mut left = limits.time;
@@ -103,7 +106,7 @@ pub(crate) async fn fetch(request: FetchRequest, shared: &Arc<Shared>) -> Result
         if let Ok(done) = timeout(tick, &mut follow).await {
             return done;
         }
-        // A person who is asked takes the time that it takes; how long is bounded where it is asked.
+        // Time spent on an approval does not count; approvals have their own limit.
         if !shared.is_deciding() {
             left -= tick;
         }
@@ -112,27 +115,27 @@ pub(crate) async fn fetch(request: FetchRequest, shared: &Arc<Shared>) -> Result
 }
 
 /// One request of a fetch.
-struct Hop {
+struct FetchHop {
     method: Method,
     url: Url,
 }
 
 async fn follow(
-    mut hop: Hop,
+    mut hop: FetchHop,
     limits: FetchLimits,
-    shared: &Arc<Shared>,
+    shared: &Arc<ProxyState>,
 ) -> Result<FetchResponse, FetchError> {
     for redirects in 0..=limits.redirects {
         let response = hop.send(shared).await?;
         match hop.next(&response)? {
             Some(next) => hop = next,
-            None => return taken(response, hop.url, (limits.bytes, redirects)).await,
+            None => return taken(response, hop.url, limits.bytes, redirects).await,
         }
     }
     Err(FetchError::Redirects(limits.redirects))
 }
 
-impl Hop {
+impl FetchHop {
     fn first(request: FetchRequest) -> Result<Self, FetchError> {
         let url = Url::parse(&request.url).map_err(|error| FetchError::Malformed(error.to_string()))?;
         let method = Method::from_bytes(request.method.as_bytes());
@@ -140,24 +143,24 @@ impl Hop {
         Ok(Self { method, url })
     }
 
-    async fn send(&self, shared: &Arc<Shared>) -> Result<Response<Body>, FetchError> {
+    async fn send(&self, shared: &Arc<ProxyState>) -> Result<Response<ProxyBody>, FetchError> {
         let origin = self.origin()?;
-        let mut request = Request::new(answer::empty());
+        let mut request = Request::new(error_response::empty());
         *request.method_mut() = self.method.clone();
         let headers = request.headers_mut();
         headers.insert(USER_AGENT, HeaderValue::from_static("ringfence"));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, deflate"));
         ask(request, origin, shared).await.map_err(|unanswered| match unanswered {
-            Unanswered::Denied(denied) => FetchError::Refused(denied.refusal),
-            Unanswered::Stopped(Stopped::Refused(refusal), ..) => FetchError::Refused(refusal),
-            Unanswered::Stopped(Stopped::Failed(failure), ..) => FetchError::Failed(failure.message),
+            ExchangeError::Denied(denied) => FetchError::Refused(denied.refusal),
+            ExchangeError::Stopped(FlowStop::Refused(refusal), ..) => FetchError::Refused(refusal),
+            ExchangeError::Stopped(FlowStop::Failed(failure), ..) => FetchError::Failed(failure.message),
         })
     }
 
-    fn origin(&self) -> Result<Origin, FetchError> {
+    fn origin(&self) -> Result<RequestOrigin, FetchError> {
         let scheme = match self.url.scheme() {
-            "http" => Scheme::Http,
-            "https" => Scheme::Https,
+            "http" => CredentialScheme::Http,
+            "https" => CredentialScheme::Https,
             other => return Err(FetchError::Malformed(format!("`{}` is not fetched", other.escape_debug()))),
         };
         if !self.url.username().is_empty() || self.url.password().is_some() {
@@ -166,17 +169,17 @@ impl Hop {
         let host = self.url.host_str().unwrap_or_default();
         let authority = self.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
         let nowhere = || FetchError::Malformed(format!("`{}` is no host", authority.escape_debug()));
-        let target = form::read(&authority, scheme).ok_or_else(nowhere)?;
+        let target = request_target::read(&authority, scheme).ok_or_else(nowhere)?;
         let path = self
             .url
             .query()
             .map_or_else(|| self.url.path().to_owned(), |query| format!("{}?{query}", self.url.path()));
         let path = PathAndQuery::try_from(path).map_err(|error| FetchError::Malformed(error.to_string()))?;
-        Ok(Origin::known(Way::Fetch, target, scheme, path))
+        Ok(RequestOrigin::known(FlowIngress::Fetch, target, scheme, path))
     }
 
-    /// Where a response leads, if it leads on.
-    fn next(&self, response: &Response<Body>) -> Result<Option<Self>, FetchError> {
+    /// Target of a redirect, if the response is one.
+    fn next(&self, response: &Response<ProxyBody>) -> Result<Option<Self>, FetchError> {
         let status = response.status();
         let location = response.headers().get(LOCATION).filter(|_| FOLLOWED.contains(&status));
         let Some(location) = location else { return Ok(None) };
@@ -200,15 +203,16 @@ const FOLLOWED: [StatusCode; 5] = [
 ];
 
 async fn taken(
-    response: Response<Body>,
+    response: Response<ProxyBody>,
     url: Url,
-    (most, redirects): (usize, usize),
+    most: usize,
+    redirects: usize,
 ) -> Result<FetchResponse, FetchError> {
     let (mut parts, mut incoming) = response.into_parts();
     let failed =
         |error: &dyn std::fmt::Display| FetchError::Failed(format!("the response cannot be read: {error}"));
-    let coding = Coding::of(&parts.headers).map_err(|error| failed(&error))?;
-    let mut decoder = Decoder::new(coding);
+    let coding = ContentEncoding::of(&parts.headers).map_err(|error| failed(&error))?;
+    let mut decoder = ContentDecoder::new(coding);
     let mut body = Vec::new();
     while let Some(frame) = incoming.frame().await {
         let Ok(bytes) = frame.map_err(|error| failed(&error))?.into_data() else { continue };
@@ -221,7 +225,7 @@ async fn taken(
     if body.len() > most {
         return Err(FetchError::TooLarge(most));
     }
-    if coding != Coding::Identity {
+    if coding != ContentEncoding::Identity {
         parts.headers.remove(http::header::CONTENT_ENCODING);
         parts.headers.remove(CONTENT_LENGTH);
     }

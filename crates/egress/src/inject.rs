@@ -1,18 +1,18 @@
-//! Placeholders become secrets, on their way to the hosts that the secrets are for, where keys stand there.
+//! Injection: replaces placeholders by secrets in requests to the hosts of the secret, in key locations only.
 //!
-//! Whoever could choose the place could have a server publish the key: as the name of a program in its statistics, as a field
-//! of a page. So a placeholder that stands anywhere else in the head of a request stops the request.
+//! A client that could choose the location could make a server publish the key, for example as a user agent in statistics. So a
+//! placeholder anywhere else in the request head stops the request.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use memchr::memmem;
-use ringfence_types::{Host, KeyPlace};
+use ringfence_types::{CredentialLocation, Host};
 use zeroize::Zeroizing;
 
-use crate::credential::{Credential, Sight};
-use crate::places::usual;
+use crate::credential::{CredentialView, SessionCredential};
+use crate::key_locations::usual;
 use crate::sigv4::{decode, encode};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,45 +24,45 @@ pub(crate) enum InjectError {
 }
 
 impl InjectError {
-    /// What would work.
+    /// Suggests a location that would work.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Value(_) => None,
             Self::Misplaced { name, known, .. } => Some(format!(
-                "send it alone in {known}; an operator declares another place with `ringfence secret set {name} --place …`"
+                "send it alone in {known}; an operator declares another place with `ringfence secret set {name} --credential-location …`"
             )),
         }
     }
 }
 
-/// To whom a request goes, and what is known of secrets there.
+/// Destination of a request and the credentials for it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Towards<'s> {
+pub(crate) struct InjectTarget<'s> {
     pub(crate) host: &'s Host,
-    pub(crate) sight: &'s Sight,
+    pub(crate) sight: &'s CredentialView,
 }
 
-impl<'s> Towards<'s> {
-    fn places(self, credential: &'s Credential) -> &'s [KeyPlace] {
+impl<'s> InjectTarget<'s> {
+    fn places(self, credential: &'s SessionCredential) -> &'s [CredentialLocation] {
         if credential.places.is_empty() { usual(self.host) } else { &credential.places }
     }
 
-    fn misplaced(self, credential: &Credential, place: String) -> InjectError {
+    fn misplaced(self, credential: &SessionCredential, place: String) -> InjectError {
         let known: Vec<String> = self.places(credential).iter().map(|place| format!("`{place}`")).collect();
         InjectError::Misplaced { name: credential.name.clone(), place, known: known.join(" or ") }
     }
 }
 
-/// Replaces placeholders in headers that are made for keys.
-pub(crate) fn headers(headers: &mut HeaderMap, towards: Towards<'_>) -> Result<(), InjectError> {
+/// Replaces placeholders in headers that are key locations.
+pub(crate) fn headers(headers: &mut HeaderMap, towards: InjectTarget<'_>) -> Result<(), InjectError> {
     for (name, value) in headers.iter_mut() {
         for (credential, placeholder) in towards.sight.injected() {
             if !mentions(name, value, placeholder) {
                 continue;
             }
-            let is_here = |place: &KeyPlace| matches!(place, KeyPlace::Header(own) if own == name.as_str());
+            let is_here = |place: &CredentialLocation| matches!(place, CredentialLocation::Header(own) if own == name.as_str());
             let fits = towards.places(credential).iter().any(is_here);
-            let made = fits.then(|| in_header((name, value), placeholder, &credential.value)).flatten();
+            let made = fits.then(|| in_header(name, value, placeholder, &credential.value)).flatten();
             let made = made.ok_or_else(|| towards.misplaced(credential, format!("the header `{name}`")))?;
             let made = HeaderValue::from_bytes(&made);
             *value = made.ok().ok_or_else(|| InjectError::Value(credential.name.clone()))?;
@@ -72,23 +72,26 @@ pub(crate) fn headers(headers: &mut HeaderMap, towards: Towards<'_>) -> Result<(
     Ok(())
 }
 
-/// Replaces placeholders that are the whole value of a parameter made for a key. `None`: there is none.
-pub(crate) fn query(query: &str, towards: Towards<'_>) -> Result<Option<Zeroizing<String>>, InjectError> {
+/// Replaces placeholders that are the whole value of a key parameter. `None`: the query has none.
+pub(crate) fn query(
+    query: &str,
+    towards: InjectTarget<'_>,
+) -> Result<Option<Zeroizing<String>>, InjectError> {
     let mut changed: Option<Zeroizing<String>> = None;
     for (credential, placeholder) in towards.sight.injected() {
         let text = changed.as_ref().map_or(query, |text| text.as_str());
         if !is_in(&decode(text), placeholder) {
             continue;
         }
-        let pairs = text.split('&').map(|pair| in_pair(pair, (credential, placeholder), towards));
+        let pairs = text.split('&').map(|pair| in_pair(pair, credential, placeholder, towards));
         let pairs: Vec<String> = pairs.collect::<Result<_, _>>()?;
         changed = Some(Zeroizing::new(pairs.join("&")));
     }
     Ok(changed)
 }
 
-/// A path is no place for a key.
-pub(crate) fn path(path: &str, towards: Towards<'_>) -> Result<(), InjectError> {
+/// A path is never a key location.
+pub(crate) fn path(path: &str, towards: InjectTarget<'_>) -> Result<(), InjectError> {
     let decoded = decode(path);
     let found = towards.sight.injected().find(|(_, placeholder)| is_in(&decoded, placeholder));
     found.map_or(Ok(()), |(credential, _)| Err(towards.misplaced(credential, "the path".to_owned())))
@@ -96,14 +99,15 @@ pub(crate) fn path(path: &str, towards: Towards<'_>) -> Result<(), InjectError> 
 
 fn in_pair(
     pair: &str,
-    (credential, placeholder): (&Credential, &str),
-    towards: Towards<'_>,
+    credential: &SessionCredential,
+    placeholder: &str,
+    towards: InjectTarget<'_>,
 ) -> Result<String, InjectError> {
     if !is_in(&decode(pair), placeholder) {
         return Ok(pair.to_owned());
     }
     let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-    let is_here = |place: &KeyPlace| matches!(place, KeyPlace::Query(own) if own.as_bytes() == decode(name));
+    let is_here = |place: &CredentialLocation| matches!(place, CredentialLocation::Query(own) if own.as_bytes() == decode(name));
     if decode(value) == placeholder.as_bytes() && towards.places(credential).iter().any(is_here) {
         return Ok(format!("{name}={}", encode(&credential.value)));
     }
@@ -119,9 +123,10 @@ fn is_in(text: &[u8], placeholder: &str) -> bool {
     memmem::find(text, placeholder.as_bytes()).is_some()
 }
 
-/// The value with the secret in it: alone, after the one word of a scheme, or as the user or password of `Basic`.
+/// Replaces a placeholder that is the whole value, follows an authentication scheme, or is the user or password of `Basic`.
 fn in_header(
-    (name, value): (&HeaderName, &HeaderValue),
+    name: &HeaderName,
+    value: &HeaderValue,
     placeholder: &str,
     secret: &[u8],
 ) -> Option<Zeroizing<Vec<u8>>> {
@@ -153,12 +158,12 @@ fn basic(value: &HeaderValue, placeholder: &str, secret: &[u8]) -> Option<Zeroiz
         Zeroizing::new(if own { secret.to_vec() } else { part.to_vec() })
     };
     let made = Zeroizing::new([put(user).as_slice(), b":", put(password).as_slice()].concat());
-    // A placeholder that is only a part of either is still there.
+    // A placeholder that is only part of the user or password remains.
     let whole = !is_in(&made, placeholder);
     whole.then(|| Zeroizing::new(format!("{scheme} {}", STANDARD.encode(&*made)).into_bytes()))
 }
 
-/// What `Basic` says: user, colon, password.
+/// Decodes `user:password` of `Basic`.
 fn pair_of(value: &HeaderValue) -> Option<(&str, Zeroizing<Vec<u8>>)> {
     let (scheme, encoded) = value.to_str().ok()?.trim().split_once(' ')?;
     let is_basic = scheme.eq_ignore_ascii_case("basic");
@@ -170,35 +175,35 @@ fn pair_of(value: &HeaderValue) -> Option<(&str, Zeroizing<Vec<u8>>)> {
 mod tests {
     use super::*;
     use crate::credential::tests::{credential, target};
-    use crate::credential::{Scheme, Secrets};
+    use crate::credential::{CredentialScheme, CredentialSet};
 
-    fn sight(credentials: Vec<Credential>) -> std::sync::Arc<Sight> {
-        let secrets = Secrets::new(credentials, Vec::new(), None).unwrap();
-        secrets.sight(&target("one.example"), Scheme::Https).unwrap()
+    fn sight(credentials: Vec<SessionCredential>) -> std::sync::Arc<CredentialView> {
+        let secrets = CredentialSet::new(credentials, Vec::new(), None).unwrap();
+        secrets.sight(&target("one.example"), CredentialScheme::Https).unwrap()
     }
 
-    fn one() -> (Credential, String, String) {
+    fn one() -> (SessionCredential, String, String) {
         let one = credential("one", &["one.example"]);
         let value = String::from_utf8(one.value.to_vec()).unwrap();
         let placeholder = one.placeholder.clone().unwrap().to_string();
         (one, placeholder, value)
     }
 
-    fn towards(sight: &Sight) -> (Host, &Sight) {
+    fn towards(sight: &CredentialView) -> (Host, &CredentialView) {
         (Host::Name("one.example".to_owned()), sight)
     }
 
-    fn put(name: &str, given: &str, sight: &Sight) -> Result<HeaderValue, InjectError> {
+    fn put(name: &str, given: &str, sight: &CredentialView) -> Result<HeaderValue, InjectError> {
         let (host, sight) = towards(sight);
         let mut map = HeaderMap::new();
         map.insert(HeaderName::from_bytes(name.as_bytes()).unwrap(), given.parse().unwrap());
-        headers(&mut map, Towards { host: &host, sight })?;
+        headers(&mut map, InjectTarget { host: &host, sight })?;
         Ok(map.remove(name).unwrap())
     }
 
-    fn asked(text: &str, sight: &Sight) -> Result<Option<String>, InjectError> {
+    fn asked(text: &str, sight: &CredentialView) -> Result<Option<String>, InjectError> {
         let (host, sight) = towards(sight);
-        Ok(query(text, Towards { host: &host, sight })?.map(|text| text.to_string()))
+        Ok(query(text, InjectTarget { host: &host, sight })?.map(|text| text.to_string()))
     }
 
     fn basic_of(text: &str) -> String {
@@ -247,16 +252,16 @@ mod tests {
         }
         let (host, sight) = towards(&sight);
         for text in [format!("/a/{placeholder}"), format!("/a/{}", placeholder.replace('_', "%5f"))] {
-            assert!(path(&text, Towards { host: &host, sight }).is_err(), "{text}");
+            assert!(path(&text, InjectTarget { host: &host, sight }).is_err(), "{text}");
         }
-        assert!(path("/a/b", Towards { host: &host, sight }).is_ok());
+        assert!(path("/a/b", InjectTarget { host: &host, sight }).is_ok());
     }
 
     #[test]
     fn a_declared_place_is_the_only_one() {
         let (one, placeholder, value) = one();
-        let places = vec![KeyPlace::query("key"), KeyPlace::header("x-own")];
-        let sight = sight(vec![Credential { places, ..one }]);
+        let places = vec![CredentialLocation::query("key"), CredentialLocation::header("x-own")];
+        let sight = sight(vec![SessionCredential { places, ..one }]);
         assert_eq!(asked("a=b&c=d", &sight), Ok(None));
         let changed = asked(&format!("a=b&key={placeholder}&c=d"), &sight).unwrap();
         assert_eq!(changed, Some(format!("a=b&key={value}&c=d")));
@@ -286,8 +291,8 @@ mod tests {
     fn a_value_cannot_end_a_header() {
         let (one, placeholder, _) = one();
         let value = Zeroizing::new(b"abcdef\r\nx-evil: 1".to_vec());
-        let places = vec![KeyPlace::query("k"), KeyPlace::header("x-api-key")];
-        let sight = sight(vec![Credential { value, places, ..one }]);
+        let places = vec![CredentialLocation::query("k"), CredentialLocation::header("x-api-key")];
+        let sight = sight(vec![SessionCredential { value, places, ..one }]);
         assert_eq!(put("x-api-key", &placeholder, &sight), Err(InjectError::Value("one".to_owned())));
         let changed = asked(&format!("k={placeholder}"), &sight).unwrap();
         assert_eq!(changed.as_deref(), Some("k=abcdef%0D%0Ax-evil%3A%201"));

@@ -1,58 +1,58 @@
 //! The egress proxy of one session: the only way out of its network namespace.
 //!
-//! It accepts on sockets that were made inside the namespace, asks a [`Gate`] about every flow, resolves the host once, dials
-//! an address that it has checked, and tells the gate what became of it. It knows neither policy nor ledger nor sandbox: the
-//! gate does. What cannot be judged, recorded or checked is refused.
+//! The proxy accepts connections on listeners inside the namespace. It asks a [`FlowGate`] about every flow, resolves the host
+//! once, dials an address that it has checked, and reports the end of the flow to the gate. It knows neither policy nor ledger nor
+//! sandbox. A flow that cannot be evaluated, recorded or checked is refused.
 
-mod answer;
 #[cfg(test)]
-mod bodies;
-mod ca;
-mod carry;
-mod coding;
+mod body_properties;
+mod client_hello;
+mod content_encoding;
 mod credential;
 mod dial;
 mod dns;
-mod door;
+mod error_response;
 mod exchange;
 mod fetch;
-mod form;
-mod gate;
-mod hello;
+mod flow_gate;
 mod http1;
+mod idle_timer;
 mod inject;
-mod inspect;
-mod inspection;
+mod inspection_settings;
+mod key_locations;
+mod leak_check;
 mod limits;
-mod look;
-mod metered;
-mod names;
-mod opening;
-mod places;
-mod prefixed;
+mod listeners;
+mod live_flow;
+mod metered_body;
 mod proxy;
-mod quiet;
-mod redacted;
+mod redacted_body;
+mod relay;
+mod request_target;
+mod resign;
 mod resolve;
+mod rewind_stream;
+mod scanned_body;
+mod session_ca;
 mod settings;
-mod shared;
-mod sign;
 mod sigv4;
+mod smuggling_guard;
+mod sniff;
 mod socks;
-mod steering;
+mod synthetic_addresses;
 mod target;
+mod tls_inspection;
 mod tunnel;
 mod upstream;
-mod watched;
 
-pub use ca::{Ca, CaError};
-pub use credential::{Credential, CredentialError, Secrets, Signing};
-pub use fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse, Fetcher};
-pub use gate::{
-    Flow, FlowEnd, FlowId, Gate, Leak, LeakAction, Passage, Place, Reach, Request, Target, Traffic,
-    Treatment, Verdict, Way,
+pub use credential::{AwsSigningKey, CredentialError, CredentialSet, SessionCredential};
+pub use fetch::{DirectFetcher, FetchError, FetchLimits, FetchRequest, FetchResponse};
+pub use flow_gate::{
+    AddressScope, DialPermit, Flow, FlowEnd, FlowGate, FlowId, FlowIngress, FlowRequest, FlowTarget,
+    FlowTerms, FlowTreatment, FlowVerdict, LeakLocation, LeakReport, LeakResponse, Traffic,
 };
-pub use inspection::{HttpSettings, Provider};
-pub use proxy::{Doors, Proxy, StartError};
-pub use settings::{Budget, Limits, NameServers, Settings, Times};
+pub use inspection_settings::{HttpSettings, ProviderRoute};
+pub use proxy::{Proxy, ProxyListeners, ProxyStartError};
+pub use session_ca::{CaError, SessionCa};
+pub use settings::{ByteBudget, NameServers, ProxyLimits, ProxySettings, ProxyTimeouts};
 pub use upstream::SYSTEM_ROOTS;

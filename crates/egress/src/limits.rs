@@ -1,28 +1,28 @@
-//! Rates and budgets.
+//! Rate limits and byte budgets of a session.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use ringfence_types::{Layer, Refusal, RefusalCode};
+use ringfence_types::{PolicyLayer, Refusal, RefusalCode, RuleId};
 
-use crate::settings::Budget;
-use crate::{Limits, Traffic};
+use crate::settings::ByteBudget;
+use crate::{ProxyLimits, Traffic};
 
-/// So many a second, and twice as many at once.
+/// Token bucket for new flows; holds twice the rate.
 #[derive(Debug)]
-pub(crate) struct Rate {
+pub(crate) struct FlowRate {
     per_second: f64,
     bucket: Mutex<(f64, Instant)>,
 }
 
-impl Rate {
+impl FlowRate {
     pub(crate) fn new(per_second: u32) -> Self {
         let per_second = f64::from(per_second);
         Self { per_second, bucket: Mutex::new((2.0 * per_second, Instant::now())) }
     }
 
-    /// Whether one more may be now.
+    /// Takes a token if there is one.
     pub(crate) fn admits(&self) -> bool {
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -36,29 +36,29 @@ impl Rate {
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum TrafficDirection {
     Up,
     Down,
 }
 
-/// Bytes that passed, against what may pass.
+/// Bytes transferred, and the byte budget.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub(crate) struct ByteMeter {
     up: AtomicU64,
     down: AtomicU64,
-    budget: Budget,
+    budget: ByteBudget,
 }
 
-impl Meter {
-    pub(crate) fn new(budget: Budget) -> Self {
+impl ByteMeter {
+    pub(crate) fn new(budget: ByteBudget) -> Self {
         Self { up: AtomicU64::new(0), down: AtomicU64::new(0), budget }
     }
 
-    /// Adds `bytes`; false when that is more than the budget.
-    pub(crate) fn adds(&self, direction: Direction, bytes: u64) -> bool {
+    /// Adds `bytes`; false if that exceeds the budget.
+    pub(crate) fn adds(&self, direction: TrafficDirection, bytes: u64) -> bool {
         let (count, budget) = match direction {
-            Direction::Up => (&self.up, self.budget.up),
-            Direction::Down => (&self.down, self.budget.down),
+            TrafficDirection::Up => (&self.up, self.budget.up),
+            TrafficDirection::Down => (&self.down, self.budget.down),
         };
         count.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= budget
     }
@@ -68,66 +68,74 @@ impl Meter {
     }
 }
 
-/// What of a session is limited.
+/// The limit that a flow exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub(crate) enum FlowLimit {
     Flows,
     Requests,
     FlowsPerSecond,
     Deciding,
-    FlowBytes(Direction),
-    SessionBytes(Direction),
+    FlowBytes(TrafficDirection),
+    SessionBytes(TrafficDirection),
     SignedBytes,
 }
 
-impl Limit {
-    pub(crate) fn refusal(self, limits: &Limits) -> Refusal {
-        let (name, message, setting) = match self {
+impl FlowLimit {
+    pub(crate) fn refusal(self, limits: &ProxyLimits) -> Refusal {
+        let (rule, message, setting) = match self {
             Self::Flows => {
                 let message = format!("{} flows are open, which is all that may be", limits.flows);
-                ("flows", message, Some("flows"))
+                (RuleId::LimitsFlows, message, Some("max_flows"))
             }
-            Self::Requests => {
-                ("requests", format!("{} requests are open, which is all that may be", limits.requests), None)
-            }
+            Self::Requests => (
+                RuleId::LimitsRequests,
+                format!("{} requests are open, which is all that may be", limits.requests),
+                None,
+            ),
             Self::FlowsPerSecond => {
                 let message = format!("more than {} flows a second", limits.flows_per_second);
-                ("flows-per-second", message, Some("flow_rate"))
+                (RuleId::LimitsFlowsPerSecond, message, Some("max_flow_rate"))
             }
-            Self::Deciding => {
-                ("deciding", format!("{} flows wait for a decision already", limits.deciding), None)
+            Self::Deciding => (
+                RuleId::LimitsDeciding,
+                format!("{} flows wait for a decision already", limits.deciding),
+                None,
+            ),
+            Self::FlowBytes(direction) => {
+                (RuleId::LimitsFlowBytes, spent("the flow", direction, limits.flow), None)
             }
-            Self::FlowBytes(direction) => ("flow-bytes", spent("the flow", direction, limits.flow), None),
-            Self::SessionBytes(direction) => {
-                ("session-bytes", spent("the session", direction, limits.session), Some(budget(direction)))
-            }
+            Self::SessionBytes(direction) => (
+                RuleId::LimitsSessionBytes,
+                spent("the session", direction, limits.session),
+                Some(budget(direction)),
+            ),
             Self::SignedBytes => (
-                "signed-bytes",
+                RuleId::LimitsSignedBytes,
                 format!("bodies that are signed may take {} bytes at once, and do", limits.signed_bytes),
                 None,
             ),
         };
         Refusal {
             code: RefusalCode::Network,
-            layer: Layer::Floor,
-            rule: format!("limit {name}"),
+            layer: PolicyLayer::Floor,
+            rule: rule.into(),
             message,
             hint: setting.map(|setting| format!("`limits.{setting}` of the policy sets it")),
         }
     }
 }
 
-fn budget(direction: Direction) -> &'static str {
+fn budget(direction: TrafficDirection) -> &'static str {
     match direction {
-        Direction::Up => "net_up",
-        Direction::Down => "net_down",
+        TrafficDirection::Up => "max_bytes_out",
+        TrafficDirection::Down => "max_bytes_in",
     }
 }
 
-fn spent(who: &str, direction: Direction, budget: Budget) -> String {
+fn spent(who: &str, direction: TrafficDirection, budget: ByteBudget) -> String {
     match direction {
-        Direction::Up => format!("{who} has sent the {} bytes it may", budget.up),
-        Direction::Down => format!("{who} has received the {} bytes it may", budget.down),
+        TrafficDirection::Up => format!("{who} has sent the {} bytes it may", budget.up),
+        TrafficDirection::Down => format!("{who} has received the {} bytes it may", budget.down),
     }
 }
 
@@ -137,17 +145,17 @@ mod tests {
 
     #[test]
     fn a_rate_has_a_burst_and_an_end() {
-        let rate = Rate::new(10);
+        let rate = FlowRate::new(10);
         let admitted = (0..1000).filter(|_| rate.admits()).count();
         assert!((20..100).contains(&admitted), "{admitted}");
     }
 
     #[test]
     fn a_meter_counts_what_is_above_its_budget_too() {
-        let meter = Meter::new(Budget { up: 10, down: 0 });
-        assert!(meter.adds(Direction::Up, 10));
-        assert!(!meter.adds(Direction::Up, 1));
-        assert!(!meter.adds(Direction::Down, u64::MAX));
+        let meter = ByteMeter::new(ByteBudget { up: 10, down: 0 });
+        assert!(meter.adds(TrafficDirection::Up, 10));
+        assert!(!meter.adds(TrafficDirection::Up, 1));
+        assert!(!meter.adds(TrafficDirection::Down, u64::MAX));
         assert_eq!(meter.traffic(), Traffic { up: 11, down: u64::MAX });
     }
 }

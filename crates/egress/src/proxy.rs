@@ -1,4 +1,4 @@
-//! The life of a session's proxy.
+//! The proxy of a session, from start to stop.
 
 use std::net::{TcpListener, UdpSocket};
 use std::sync::{Arc, mpsc};
@@ -8,21 +8,20 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
-use crate::dns::{Families, NameServer};
-use crate::door;
+use crate::dns::{AddressFamilies, StubResolver};
 use crate::fetch::{self, FetchError, FetchRequest, FetchResponse};
-use crate::gate::Gate;
-use crate::settings::Settings;
-use crate::shared::{Entry, RECORDING, Shared};
-use crate::sign;
+use crate::flow_gate::FlowGate;
+use crate::listeners;
+use crate::live_flow::{GateMessage, ProxyState, RECORDING};
+use crate::resign;
+use crate::settings::ProxySettings;
 
-/// The sockets inside the namespace that lead here.
+/// Listeners inside the network namespace.
 #[derive(Debug)]
-pub struct Doors {
+pub struct ProxyListeners {
     /// HTTP proxy and SOCKS.
     pub proxy: TcpListener,
-    /// Connections to any address, led here by the namespace. IPv6 addresses are given to names only if this is a socket of
-    /// version 6.
+    /// Redirected connections. Names get IPv6 addresses only if this is an IPv6 socket.
     pub transparent: Option<TcpListener>,
     pub dns: UdpSocket,
     pub dns_stream: TcpListener,
@@ -30,62 +29,73 @@ pub struct Doors {
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum ProxyStartError {
     #[error("the threads of the proxy cannot be started")]
     Threads(#[source] std::io::Error),
-    #[error("a door of the proxy cannot be used")]
+    #[error("cannot use a listener of the proxy")]
     Door(#[source] std::io::Error),
 }
 
-/// A running proxy. When it is dropped, every connection is closed, every flow has ended for the gate, and its threads are gone;
-/// only a call of the gate that does not return may outlive it, and the end of its flow with it.
+/// A running proxy. Dropping it closes every connection, reports the end of every flow and joins the threads. Only a gate call that
+/// does not return, and the end of its flow, may outlive it.
 #[derive(Debug)]
 pub struct Proxy {
     runtime: Option<Runtime>,
-    shared: Arc<Shared>,
-    records: mpsc::Sender<Option<Entry>>,
+    shared: Arc<ProxyState>,
+    records: mpsc::Sender<Option<GateMessage>>,
     recorder: Option<JoinHandle<()>>,
 }
 
 const WORKERS: usize = 2;
-/// How long a call of the gate may hold up the end.
+/// How long a gate call may delay the stop.
 const LAST_CALL: Duration = Duration::from_millis(500);
 
 impl Proxy {
-    pub fn start(doors: Doors, gate: Arc<dyn Gate>, settings: Settings) -> Result<Self, StartError> {
+    pub fn start(
+        doors: ProxyListeners,
+        gate: Arc<dyn FlowGate>,
+        settings: ProxySettings,
+    ) -> Result<Self, ProxyStartError> {
         Self::run(Some(doors), gate, settings)
     }
 
-    /// Nobody comes in; fetches go out.
-    pub(crate) fn without_doors(gate: Arc<dyn Gate>, settings: Settings) -> Result<Self, StartError> {
+    /// A proxy without listeners, for fetches only.
+    pub(crate) fn without_doors(
+        gate: Arc<dyn FlowGate>,
+        settings: ProxySettings,
+    ) -> Result<Self, ProxyStartError> {
         Self::run(None, gate, settings)
     }
 
-    fn run(doors: Option<Doors>, gate: Arc<dyn Gate>, settings: Settings) -> Result<Self, StartError> {
+    fn run(
+        doors: Option<ProxyListeners>,
+        gate: Arc<dyn FlowGate>,
+        settings: ProxySettings,
+    ) -> Result<Self, ProxyStartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)
-            .max_blocking_threads(settings.limits.deciding + RECORDING + sign::THREADS)
+            .max_blocking_threads(settings.limits.deciding + RECORDING + resign::THREADS)
             .thread_name("ringfence-egress")
             .enable_all()
             .build()
-            .map_err(StartError::Threads)?;
+            .map_err(ProxyStartError::Threads)?;
         let (records, received) = mpsc::channel();
         let shared = {
             let _inside = runtime.enter();
-            let shared = Arc::new(Shared::new(Arc::clone(&gate), settings, records.clone()));
+            let shared = Arc::new(ProxyState::new(Arc::clone(&gate), settings, records.clone()));
             if let Some(doors) = doors {
-                open(doors, &shared).map_err(StartError::Door)?;
+                open(doors, &shared).map_err(ProxyStartError::Door)?;
             }
             shared
         };
         let recorder = std::thread::Builder::new()
             .name("ringfence-flows".to_owned())
             .spawn(move || record(&*gate, &received))
-            .map_err(StartError::Threads)?;
+            .map_err(ProxyStartError::Threads)?;
         Ok(Self { runtime: Some(runtime), shared, records, recorder: Some(recorder) })
     }
 
-    /// A request of the session's own. Blocks until it is over.
+    /// Performs a fetch. Blocks until it is complete.
     pub fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
         let ended = || FetchError::Failed("the proxy has ended".to_owned());
         let runtime = self.runtime.as_ref().ok_or_else(ended)?;
@@ -98,7 +108,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // First every task and with it every flow, then whoever is told of their ends.
+        // Tasks and their flows end first, then the thread that reports their ends.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(LAST_CALL);
         }
@@ -109,30 +119,31 @@ impl Drop for Proxy {
     }
 }
 
-/// Tells the gate how flows ended, one after the other, in a thread that a dropped task cannot take along.
-fn record(gate: &dyn Gate, records: &mpsc::Receiver<Option<Entry>>) {
-    // An entry has its place among the flows until the gate was told.
+/// Reports the ends of flows to the gate, in a thread that dropped tasks do not affect.
+fn record(gate: &dyn FlowGate, records: &mpsc::Receiver<Option<GateMessage>>) {
+    // A message holds the slot of its flow until the gate was told.
     while let Ok(Some(entry)) = records.recv() {
         entry.tell(gate);
     }
 }
 
-fn open(doors: Doors, shared: &Arc<Shared>) -> std::io::Result<()> {
+fn open(doors: ProxyListeners, shared: &Arc<ProxyState>) -> std::io::Result<()> {
     let places = Arc::new(Semaphore::new(shared.settings.limits.connections));
     let led_to = doors.transparent.as_ref().map(TcpListener::local_addr).transpose()?;
-    let families = if led_to.is_some_and(|door| door.is_ipv6()) { Families::Both } else { Families::V4 };
-    let names = Arc::new(NameServer::new(Arc::clone(shared), families));
+    let families =
+        if led_to.is_some_and(|door| door.is_ipv6()) { AddressFamilies::Both } else { AddressFamilies::V4 };
+    let names = Arc::new(StubResolver::new(Arc::clone(shared), families));
     doors.dns.set_nonblocking(true)?;
     tokio::spawn(Arc::clone(&names).serve_datagrams(tokio::net::UdpSocket::from_std(doors.dns)?));
     let name_stream = move |client| Arc::clone(&names).serve_stream(client);
     tokio::spawn(accept(listener(doors.dns_stream)?, Arc::clone(&places), name_stream));
     if let (Some(transparent), Some(door)) = (doors.transparent, led_to) {
         let shared = Arc::clone(shared);
-        let led_here = move |client| door::transparent(client, door, Arc::clone(&shared));
+        let led_here = move |client| listeners::transparent(client, door, Arc::clone(&shared));
         tokio::spawn(accept(listener(transparent)?, Arc::clone(&places), led_here));
     }
     let shared = Arc::clone(shared);
-    let explicit = move |client| door::explicit(client, Arc::clone(&shared));
+    let explicit = move |client| listeners::explicit(client, Arc::clone(&shared));
     tokio::spawn(accept(listener(doors.proxy)?, places, explicit));
     Ok(())
 }
@@ -142,7 +153,7 @@ fn listener(listener: TcpListener) -> std::io::Result<tokio::net::TcpListener> {
     tokio::net::TcpListener::from_std(listener)
 }
 
-/// Accepts for ever. What cannot have a place is closed at once.
+/// Accepts connections. A connection without a free slot is closed at once.
 async fn accept<F>(
     listener: tokio::net::TcpListener,
     places: Arc<Semaphore>,
@@ -150,7 +161,7 @@ async fn accept<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    /// Descriptors are short: whoever ends one lets the next in.
+    /// Delay after running out of descriptors.
     const SHORT: Duration = Duration::from_millis(20);
     loop {
         let Ok((client, _)) = listener.accept().await else {

@@ -1,4 +1,4 @@
-//! Names become addresses once, and every address is checked before any is used.
+//! Name resolution on the host. The proxy resolves a name once and checks every address before it uses one.
 
 use std::fs::{self, File};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -15,61 +15,69 @@ use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::system_conf::parse_resolv_conf;
 use hickory_resolver::{Hosts, TokioResolver};
-use ringfence_types::{Host, Layer, Refusal, RefusalCode, Special, special_address, special_name};
+use ringfence_types::{
+    Host, PolicyLayer, Refusal, RefusalCode, RuleId, SpecialAddress, special_address, special_name,
+};
 
-use crate::gate::{Reach, Target};
-use crate::settings::{NameServers, Settings};
-use crate::shared::{FailureKind, Stopped};
+use crate::flow_gate::{AddressScope, FlowTarget};
+use crate::live_flow::{FlowStop, UpstreamFailureKind};
+use crate::settings::{NameServers, ProxySettings};
 
-/// An honest answer has a few; one with more is cut here after all of them were checked.
+/// Addresses used per name. All addresses of the answer are checked before it is cut.
 const MOST_ADDRESSES: usize = 8;
 
 pub(crate) struct Resolver {
-    source: Source,
-    known: Mutex<Known>,
+    source: ResolverSource,
+    known: Mutex<CachedConfig>,
     patience: Duration,
 }
 
-enum Source {
+enum ResolverSource {
     Files { resolv_conf: PathBuf, hosts: PathBuf },
     Servers,
 }
 
-/// What was read last, and from which state of the files.
+/// Parsed configuration and the file times it belongs to.
 #[derive(Clone)]
-struct Known {
-    stamp: Stamp,
+struct CachedConfig {
+    stamp: FileTimes,
     hosts: Arc<Hosts>,
-    /// A machine without name servers still has literal addresses, and names that nobody finds.
+    /// `None`: the machine has no name servers. Literal addresses still work.
     servers: Option<TokioResolver>,
 }
 
-type Stamp = [Option<SystemTime>; 2];
+type FileTimes = [Option<SystemTime>; 2];
 
 impl Resolver {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &ProxySettings) -> Self {
         let (source, known) = match &settings.names {
-            NameServers::Files { resolv_conf, hosts } => Source::files(resolv_conf.clone(), hosts.clone()),
-            NameServers::Only(servers) => (Source::Servers, Known::of(servers)),
+            NameServers::Files { resolv_conf, hosts } => {
+                ResolverSource::files(resolv_conf.clone(), hosts.clone())
+            }
+            NameServers::Only(servers) => (ResolverSource::Servers, CachedConfig::of(servers)),
         };
         Self { source, known: Mutex::new(known), patience: settings.times.resolve }
     }
 
-    /// A laptop changes its network while a session runs.
-    fn known(&self) -> Known {
+    /// Reads the files again when they change, because a laptop changes networks while a session runs.
+    fn known(&self) -> CachedConfig {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Source::Files { resolv_conf, hosts } = &self.source
+        if let ResolverSource::Files { resolv_conf, hosts } = &self.source
             && known.stamp != stamp(resolv_conf, hosts)
         {
-            *known = Known::read(resolv_conf, hosts);
+            *known = CachedConfig::read(resolv_conf, hosts);
         }
         known.clone()
     }
 
-    /// The addresses of a target, all of which it may be.
+    /// Addresses of a target, all within its address scope.
     ///
-    /// One address that it may not be refuses the whole answer: whoever answers so wants somebody to pick that one.
-    pub(crate) async fn addresses(&self, target: &Target, reach: Reach) -> Result<Vec<IpAddr>, Stopped> {
+    /// One address outside the scope refuses the whole answer: mixed answers are a sign of DNS rebinding.
+    pub(crate) async fn addresses(
+        &self,
+        target: &FlowTarget,
+        reach: AddressScope,
+    ) -> Result<Vec<IpAddr>, FlowStop> {
         let found = match &target.host {
             Host::V4(address) => vec![(*address).into()],
             Host::V6(address) => vec![(*address).into()],
@@ -85,18 +93,21 @@ impl Resolver {
         Ok(in_turns(found))
     }
 
-    async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Stopped> {
+    async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, FlowStop> {
         let known = self.known();
         let listed = known.listed(name);
         if !listed.is_empty() {
             return Ok(listed);
         }
-        let unknown =
-            |why: &str| Stopped::failed(FailureKind::Name, format!("`{name}` has no address: {why}"));
+        let unknown = |why: &str| {
+            FlowStop::failed(UpstreamFailureKind::Name, format!("`{name}` has no address: {why}"))
+        };
         let resolver = known.servers.as_ref().ok_or_else(|| unknown("no name server is known"))?;
-        // A name with a dot is whole; the search list is for names without, as everywhere.
+        // A name with a dot is absolute; the search list applies to names without one.
         let asked = if name.contains('.') { format!("{name}.") } else { name.to_owned() };
-        let late = || Stopped::failed(FailureKind::Late, format!("nobody answered in time who `{name}` is"));
+        let late = || {
+            FlowStop::failed(UpstreamFailureKind::Late, format!("no answer in time for the name `{name}`"))
+        };
         let answer = tokio::time::timeout(self.patience, resolver.lookup_ip(asked)).await;
         let found: Vec<IpAddr> = match answer {
             Err(_) | Ok(Err(NetError::Timeout)) => return Err(late()),
@@ -107,30 +118,31 @@ impl Resolver {
     }
 }
 
-impl Source {
-    fn files(resolv_conf: PathBuf, hosts: PathBuf) -> (Self, Known) {
-        let known = Known::read(&resolv_conf, &hosts);
+impl ResolverSource {
+    fn files(resolv_conf: PathBuf, hosts: PathBuf) -> (Self, CachedConfig) {
+        let known = CachedConfig::read(&resolv_conf, &hosts);
         (Self::Files { resolv_conf, hosts }, known)
     }
 }
 
-impl Known {
+impl CachedConfig {
     fn of(servers: &[SocketAddr]) -> Self {
-        Self { stamp: Stamp::default(), hosts: Arc::default(), servers: ask(only(servers)) }
+        let (config, options) = only(servers);
+        Self { stamp: FileTimes::default(), hosts: Arc::default(), servers: ask(config, options) }
     }
 
-    /// The time is taken before the contents: what changes in between is read again.
+    /// Reads the times before the contents, so a change in between causes another read.
     fn read(resolv_conf: &Path, hosts: &Path) -> Self {
         let stamp = stamp(resolv_conf, hosts);
         let mut listed = Hosts::default();
-        // A file that is not there lists nobody; one that breaks off lists whom it has named.
+        // A missing file has no entries; a truncated one has those before the end.
         let _unread = File::open(hosts).and_then(|file| listed.read_hosts_conf(file));
         let config = fs::read(resolv_conf).ok().and_then(|bytes| parse_resolv_conf(bytes).ok());
-        let servers = ask(config.unwrap_or_else(|| only(&[])));
-        Self { stamp, hosts: Arc::new(listed), servers }
+        let (config, options) = config.unwrap_or_else(|| only(&[]));
+        Self { stamp, hosts: Arc::new(listed), servers: ask(config, options) }
     }
 
-    /// Who is listed is not asked about: not for the family that the list leaves out either.
+    /// A name in the hosts file is not resolved by DNS, also not for a missing family.
     fn listed(&self, name: &str) -> Vec<IpAddr> {
         let Ok(name) = Name::from_ascii(name) else { return Vec::new() };
         let lookup = |kind| self.hosts.lookup_static_host(&Query::query(name.clone(), kind));
@@ -140,11 +152,11 @@ impl Known {
     }
 }
 
-fn stamp(resolv_conf: &Path, hosts: &Path) -> Stamp {
+fn stamp(resolv_conf: &Path, hosts: &Path) -> FileTimes {
     [resolv_conf, hosts].map(|path| fs::metadata(path).and_then(|about| about.modified()).ok())
 }
 
-fn ask((config, mut options): (ResolverConfig, ResolverOpts)) -> Option<TokioResolver> {
+fn ask(config: ResolverConfig, mut options: ResolverOpts) -> Option<TokioResolver> {
     options.use_hosts_file = ResolveHosts::Never;
     options.cache_size = 1024;
     options.positive_max_ttl = Some(Duration::from_secs(300));
@@ -171,7 +183,7 @@ fn only(servers: &[SocketAddr]) -> (ResolverConfig, ResolverOpts) {
     (ResolverConfig::from_parts(None, Vec::new(), servers.collect()), ResolverOpts::default())
 }
 
-fn check_name(name: &str, reach: Reach) -> Result<(), Refusal> {
+fn check_name(name: &str, reach: AddressScope) -> Result<(), Refusal> {
     match special_name(name) {
         None => Ok(()),
         Some(special) if permits(reach, special) => Ok(()),
@@ -179,28 +191,33 @@ fn check_name(name: &str, reach: Reach) -> Result<(), Refusal> {
     }
 }
 
-fn check_address(host: &Host, address: IpAddr, reach: Reach) -> Result<(), Refusal> {
+fn check_address(host: &Host, address: IpAddr, reach: AddressScope) -> Result<(), Refusal> {
     let special = special_address(address);
     if let Some(special) = special
         && !permits(reach, special)
     {
         return Err(refusal(leads_to(host, address, &special.to_string()), special));
     }
-    if special.is_none() && reach == Reach::Internet && is_own(address) {
+    if special.is_none() && reach == AddressScope::Internet && is_own(address) {
         let what = "an address of this machine";
-        return Err(refusal(leads_to(host, address, what), Special::Loopback));
+        return Err(refusal(leads_to(host, address, what), SpecialAddress::Loopback));
     }
     Ok(())
 }
 
-fn permits(reach: Reach, special: Special) -> bool {
-    let nobody =
-        matches!(special, Special::Metadata | Special::Unspecified | Special::Multicast | Special::Broadcast);
-    reach == Reach::Special && !nobody
+fn permits(reach: AddressScope, special: SpecialAddress) -> bool {
+    let nobody = matches!(
+        special,
+        SpecialAddress::Metadata
+            | SpecialAddress::Unspecified
+            | SpecialAddress::Multicast
+            | SpecialAddress::Broadcast
+    );
+    reach == AddressScope::Special && !nobody
 }
 
-/// Whether the address belongs to an interface here: only such an address can be bound. Any other answer of the kernel
-/// than "not available" leaves it open, and what is open is taken for ours.
+/// Whether the address belongs to a local interface: only such an address can be bound. Any error but "not available" counts as
+/// local, which is the safe answer.
 fn is_own(address: IpAddr) -> bool {
     match UdpSocket::bind((address, 0)) {
         Ok(_) => true,
@@ -218,27 +235,27 @@ fn leads_to(host: &Host, address: IpAddr, what: &str) -> String {
     }
 }
 
-fn refusal(message: String, special: Special) -> Refusal {
+fn refusal(message: String, special: SpecialAddress) -> Refusal {
     let hint = match special {
-        Special::Metadata => None,
+        SpecialAddress::Metadata => None,
         _ => Some(
             "a rule that names exactly this host and allows special addresses would let it pass".to_owned(),
         ),
     };
     Refusal {
         code: RefusalCode::Network,
-        layer: Layer::Floor,
-        rule: "network.addresses".to_owned(),
+        layer: PolicyLayer::Floor,
+        rule: RuleId::NetworkAddresses.into(),
         message,
         hint,
     }
 }
 
-fn no_host(name: &str) -> Stopped {
-    Stopped::failed(FailureKind::Name, format!("`*.{name}` is a pattern, not a host"))
+fn no_host(name: &str) -> FlowStop {
+    FlowStop::failed(UpstreamFailureKind::Name, format!("`*.{name}` is a pattern, not a host"))
 }
 
-/// Families in turns, so that a dead one costs one attempt.
+/// Alternates address families, so that a dead one costs one attempt.
 fn in_turns(found: Vec<IpAddr>) -> Vec<IpAddr> {
     let (six, four): (Vec<_>, Vec<_>) = found.into_iter().partition(IpAddr::is_ipv6);
     let mut ordered = Vec::with_capacity(MOST_ADDRESSES);
@@ -282,11 +299,11 @@ mod tests {
         for text in
             ["169.254.169.254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "0.0.0.0", "224.0.0.1"]
         {
-            assert!(check_address(&host, address(text), Reach::Special).is_err(), "{text}");
+            assert!(check_address(&host, address(text), AddressScope::Special).is_err(), "{text}");
         }
-        assert!(check_address(&host, address("127.0.0.1"), Reach::Special).is_ok());
-        assert!(check_address(&host, address("127.0.0.1"), Reach::Internet).is_err());
-        assert!(check_name("metadata.google.internal", Reach::Special).is_err());
-        assert!(check_name("localhost", Reach::Internet).is_err());
+        assert!(check_address(&host, address("127.0.0.1"), AddressScope::Special).is_ok());
+        assert!(check_address(&host, address("127.0.0.1"), AddressScope::Internet).is_err());
+        assert!(check_name("metadata.google.internal", AddressScope::Special).is_err());
+        assert!(check_name("localhost", AddressScope::Internet).is_err());
     }
 }

@@ -1,22 +1,24 @@
+//! Settings of the proxy: name servers, limits, byte budgets and timeouts.
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::inspection::HttpSettings;
+use crate::inspection_settings::HttpSettings;
 
-/// What a session's proxy allows itself and its clients. The defaults are for one coding agent on one machine.
+/// Limits and timeouts of a session's proxy. The defaults suit one coding agent on one machine.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct ProxySettings {
     pub names: NameServers,
-    pub limits: Limits,
-    pub times: Times,
+    pub limits: ProxyLimits,
+    pub times: ProxyTimeouts,
     pub http: HttpSettings,
 }
 
-/// Whom to ask for addresses.
+/// Source of name resolution.
 #[derive(Clone, Debug)]
 pub enum NameServers {
-    /// What these files say, as they change: by default those of the system.
+    /// These files, read again when they change. Default: those of the system.
     Files { resolv_conf: PathBuf, hosts: PathBuf },
     /// These alone, without `/etc/hosts`.
     Only(Vec<SocketAddr>),
@@ -28,53 +30,53 @@ impl Default for NameServers {
     }
 }
 
-/// What is above a limit is refused, and the refusal names the limit.
+/// Limits. A refusal names the limit that was exceeded.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Connections from inside at the same time, whatever they are for.
+pub struct ProxyLimits {
+    /// Concurrent connections from inside.
     pub connections: usize,
-    /// Flows at the same time.
+    /// Concurrent flows.
     pub flows: usize,
-    /// Of these, requests that are looked at, each of which takes memory for it.
+    /// Concurrent scanned requests, which need memory.
     pub requests: usize,
     pub flows_per_second: u32,
-    /// Flows that wait for a decision at the same time.
+    /// Concurrent flows that wait for a decision.
     pub deciding: usize,
-    pub flow: Budget,
-    pub session: Budget,
-    /// Of bodies that are held because they are signed, all together.
+    pub flow: ByteBudget,
+    pub session: ByteBudget,
+    /// Total bytes of buffered signed bodies.
     pub signed_bytes: usize,
     pub queries_per_second: u32,
-    /// Names that have an address inside at the same time.
+    /// Names that have synthetic addresses at the same time.
     pub names: usize,
 }
 
 /// Bytes from inside (up) and to the inside (down).
 #[derive(Clone, Copy, Debug)]
-pub struct Budget {
+pub struct ByteBudget {
     pub up: u64,
     pub down: u64,
 }
 
-/// How long anything may take.
+/// Timeouts.
 #[derive(Clone, Copy, Debug)]
-pub struct Times {
-    /// For a whole request head or greeting; also between two requests.
+pub struct ProxyTimeouts {
+    /// For a whole request head or client hello; also between two requests.
     pub head: Duration,
-    /// How long a client may be silent before its first byte.
+    /// Before the first byte of a client.
     pub silence: Duration,
-    /// How long to wait for the first byte of a protocol in which the server may speak first.
+    /// Wait for a client's first byte on ports where the server may speak first.
     pub first_byte: Duration,
     pub decision: Duration,
     pub resolve: Duration,
     pub connect: Duration,
-    /// A tunnel through which nothing moves.
+    /// Idle timeout of a tunnel.
     pub idle: Duration,
 }
 
 const GIB: u64 = 1 << 30;
 
-impl Default for Limits {
+impl Default for ProxyLimits {
     fn default() -> Self {
         Self {
             connections: 8192,
@@ -82,8 +84,8 @@ impl Default for Limits {
             requests: 512,
             flows_per_second: 500,
             deciding: 256,
-            flow: Budget { up: 4 * GIB, down: 32 * GIB },
-            session: Budget { up: 16 * GIB, down: 256 * GIB },
+            flow: ByteBudget { up: 4 * GIB, down: 32 * GIB },
+            session: ByteBudget { up: 16 * GIB, down: 256 * GIB },
             signed_bytes: 64 << 20,
             queries_per_second: 200,
             names: 4096,
@@ -91,7 +93,7 @@ impl Default for Limits {
     }
 }
 
-impl Default for Times {
+impl Default for ProxyTimeouts {
     fn default() -> Self {
         Self {
             head: Duration::from_secs(15),

@@ -1,9 +1,8 @@
-//! AWS Signature Version 4: what was signed with a placeholder is signed again with the key.
+//! AWS Signature Version 4: verifies a signature made with a placeholder and signs again with the key.
 //!
-//! A key that signs is never sent, so there is nothing to swap: the request that a client signed inside is checked against
-//! its signature, with the placeholder as key, and what leaves is signed with the real one. Checking first does two things.
-//! It shows which of the spellings of the canonical request this service uses, and it refuses what would only be turned down
-//! there.
+//! A signing key is never sent, so there is no placeholder to replace. The proxy verifies the client's signature with the
+//! placeholder as key. That shows which variant of the canonical request the service uses, and refuses requests that the service
+//! would reject.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::header::AUTHORIZATION;
@@ -31,44 +30,44 @@ pub(crate) enum SigningError {
     Mismatch,
 }
 
-/// What a request says about its own signature.
+/// Signature claims of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Signed {
-    form: Form,
+pub(crate) struct SigV4Claim {
+    form: SigV4Form,
     pub(crate) id: String,
     /// `20260101/eu-west-1/s3/aws4_request`.
-    scope: Scope,
+    scope: SigV4Scope,
     headers: Vec<String>,
     signature: String,
     time: String,
-    pub(crate) payload: Payload,
+    pub(crate) payload: SigV4Payload,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum SigV4Form {
     Header,
     /// Presigned.
     Query,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Scope {
+struct SigV4Scope {
     date: String,
     region: String,
     service: String,
 }
 
-/// What stands for the body in the signature.
+/// Representation of the body in the signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Payload {
+pub(crate) enum SigV4Payload {
     Given(String),
-    /// The hash of the body, which the request does not tell.
+    /// The hash of the body, which the request does not contain.
     Body,
 }
 
 /// The parts of a request that are signed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Head<'r> {
+pub(crate) struct SignedHead<'r> {
     pub(crate) method: &'r str,
     pub(crate) path: &'r str,
     pub(crate) query: &'r str,
@@ -76,9 +75,9 @@ pub(crate) struct Head<'r> {
     pub(crate) headers: &'r HeaderMap,
 }
 
-/// How a service spells the canonical request. Documents and services differ; the signature tells.
+/// Variant of the canonical request. Documents and services differ, and the signature tells which one is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spelling {
+pub(crate) struct CanonicalRules {
     path: PathSpelling,
     query: QuerySpelling,
 }
@@ -100,9 +99,9 @@ enum QuerySpelling {
     AsIs,
 }
 
-impl Signed {
-    /// The signature of a request, if it has one of this kind.
-    pub(crate) fn of(head: Head<'_>) -> Result<Option<Self>, SigningError> {
+impl SigV4Claim {
+    /// Parses the signature of a request, if it has one.
+    pub(crate) fn of(head: SignedHead<'_>) -> Result<Option<Self>, SigningError> {
         let authorization = head.headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
         if let Some(text) = authorization.filter(|text| text.starts_with("AWS4-")) {
             return Self::in_header(text, head.headers).map(Some);
@@ -124,17 +123,17 @@ impl Signed {
         let (id, scope) = credential(&field("Credential").ok_or(SigningError::Malformed("no credential"))?)?;
         let hash = headers.get("x-amz-content-sha256").and_then(|value| value.to_str().ok());
         Ok(Self {
-            form: Form::Header,
+            form: SigV4Form::Header,
             id,
             scope,
             headers: names(&field("SignedHeaders").ok_or(SigningError::Malformed("no signed headers"))?)?,
             signature: field("Signature").ok_or(SigningError::Malformed("no signature"))?,
             time: time.ok_or(SigningError::Malformed("no x-amz-date"))?.to_owned(),
-            payload: hash.map_or(Ok(Payload::Body), given)?,
+            payload: hash.map_or(Ok(SigV4Payload::Body), given)?,
         })
     }
 
-    fn in_query(head: Head<'_>) -> Result<Self, SigningError> {
+    fn in_query(head: SignedHead<'_>) -> Result<Self, SigningError> {
         let field = |name| parameter(head.query, name);
         check_algorithm(&field("X-Amz-Algorithm").unwrap_or_default())?;
         let (id, scope) =
@@ -142,11 +141,11 @@ impl Signed {
         let hash = head.headers.get("x-amz-content-sha256").and_then(|value| value.to_str().ok());
         let payload = match hash {
             Some(hash) => given(hash)?,
-            None if scope.service.starts_with("s3") => Payload::Given(UNSIGNED.to_owned()),
-            None => Payload::Body,
+            None if scope.service.starts_with("s3") => SigV4Payload::Given(UNSIGNED.to_owned()),
+            None => SigV4Payload::Body,
         };
         Ok(Self {
-            form: Form::Query,
+            form: SigV4Form::Query,
             id,
             scope,
             headers: names(
@@ -158,12 +157,17 @@ impl Signed {
         })
     }
 
-    /// Checks the signature, and finds out how the request is spelled.
-    pub(crate) fn check(&self, head: Head<'_>, key: &[u8], payload: &str) -> Result<Spelling, SigningError> {
+    /// Verifies the signature and determines the variant.
+    pub(crate) fn check(
+        &self,
+        head: SignedHead<'_>,
+        key: &[u8],
+        payload: &str,
+    ) -> Result<CanonicalRules, SigningError> {
         use PathSpelling::{AsIs, Once, Twice, TwiceJoined};
         for path in [Twice, AsIs, Once, TwiceJoined] {
             for query in [QuerySpelling::Encoded, QuerySpelling::AsIs] {
-                let spelling = Spelling { path, query };
+                let spelling = CanonicalRules { path, query };
                 if self.signature(head, spelling, key, payload)? == self.signature {
                     return Ok(spelling);
                 }
@@ -184,10 +188,10 @@ impl Signed {
     }
 
     pub(crate) fn is_in_query(&self) -> bool {
-        self.form == Form::Query
+        self.form == SigV4Form::Query
     }
 
-    /// The query with another key id, and without a signature.
+    /// The query with another access key id and without the signature.
     pub(crate) fn query_with_id(&self, query: &str, id: &str) -> String {
         let credential = encode(format!("{id}/{}", self.scope.text()).as_bytes());
         let changed = query.split('&').filter(|pair| name_of(pair) != "X-Amz-Signature").map(|pair| {
@@ -201,8 +205,8 @@ impl Signed {
 
     pub(crate) fn signature(
         &self,
-        head: Head<'_>,
-        spelling: Spelling,
+        head: SignedHead<'_>,
+        spelling: CanonicalRules,
         key: &[u8],
         payload: &str,
     ) -> Result<String, SigningError> {
@@ -210,13 +214,18 @@ impl Signed {
         let text =
             format!("{ALGORITHM}\n{}\n{}\n{}", self.time, self.scope.text(), hex(Sha256::digest(canonical)));
         let prefixed = [b"AWS4", key].concat();
-        let Scope { date, region, service } = &self.scope;
+        let SigV4Scope { date, region, service } = &self.scope;
         let steps = [date.as_str(), region, service, END, &text];
         let signature = steps.iter().fold(prefixed, |key, step| mac(&key, step.as_bytes()));
         Ok(hex(signature))
     }
 
-    fn canonical(&self, head: Head<'_>, spelling: Spelling, payload: &str) -> Result<String, SigningError> {
+    fn canonical(
+        &self,
+        head: SignedHead<'_>,
+        spelling: CanonicalRules,
+        payload: &str,
+    ) -> Result<String, SigningError> {
         let mut headers = String::new();
         for name in &self.headers {
             let value = header(head, name).ok_or_else(|| SigningError::Header(name.clone()))?;
@@ -228,7 +237,7 @@ impl Signed {
     }
 }
 
-impl Scope {
+impl SigV4Scope {
     fn text(&self) -> String {
         format!("{}/{}/{}/{END}", self.date, self.region, self.service)
     }
@@ -242,30 +251,30 @@ fn check_algorithm(name: &str) -> Result<(), SigningError> {
     if name == ALGORITHM { Ok(()) } else { Err(SigningError::Algorithm(name.chars().take(64).collect())) }
 }
 
-fn given(hash: &str) -> Result<Payload, SigningError> {
+fn given(hash: &str) -> Result<SigV4Payload, SigningError> {
     match hash {
         // The body is not signed; its trailers carry a checksum that needs no key.
-        UNSIGNED | "STREAMING-UNSIGNED-PAYLOAD-TRAILER" => Ok(Payload::Given(hash.to_owned())),
+        UNSIGNED | "STREAMING-UNSIGNED-PAYLOAD-TRAILER" => Ok(SigV4Payload::Given(hash.to_owned())),
         _ if hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-            Ok(Payload::Given(hash.to_owned()))
+            Ok(SigV4Payload::Given(hash.to_owned()))
         }
         _ => Err(SigningError::Chunks(hash.chars().take(64).collect())),
     }
 }
 
-fn credential(text: &str) -> Result<(String, Scope), SigningError> {
+fn credential(text: &str) -> Result<(String, SigV4Scope), SigningError> {
     let mut parts = text.rsplitn(5, '/');
     let mut next = || parts.next().filter(|part| !part.is_empty()).map(str::to_owned);
     let (end, service, region, date, id) = (next(), next(), next(), next(), next());
     match (id, date, region, service, end.as_deref()) {
         (Some(id), Some(date), Some(region), Some(service), Some(END)) => {
-            Ok((id, Scope { date, region, service }))
+            Ok((id, SigV4Scope { date, region, service }))
         }
         _ => Err(SigningError::Malformed("its credential has no scope")),
     }
 }
 
-/// In order and none twice, as a signature wants them: a long list of one name would cost its value each time.
+/// Signed header names, sorted and unique. Duplicates would make verification expensive.
 fn names(text: &str) -> Result<Vec<String>, SigningError> {
     let names: Vec<String> = text.split(';').map(str::to_ascii_lowercase).collect();
     if names.is_sorted_by(|before, after| before < after) {
@@ -274,8 +283,8 @@ fn names(text: &str) -> Result<Vec<String>, SigningError> {
     Err(SigningError::Malformed("its signed headers are not in order"))
 }
 
-/// The values of a header as they are signed: trimmed, without runs of spaces, several joined by commas.
-fn header(head: Head<'_>, name: &str) -> Option<String> {
+/// Values of a header in canonical form: trimmed, single spaces, joined by commas.
+fn header(head: SignedHead<'_>, name: &str) -> Option<String> {
     if name == "host" {
         return Some(head.host.to_owned());
     }
@@ -339,7 +348,7 @@ fn encode_path(path: &[u8]) -> String {
     path.split(|byte| *byte == b'/').map(encode).collect::<Vec<_>>().join("/")
 }
 
-/// What is not an escape stands for itself.
+/// Percent-decodes text. Invalid escapes stay as they are.
 pub(crate) fn decode(text: &str) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

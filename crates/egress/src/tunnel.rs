@@ -1,8 +1,7 @@
-//! Bytes pass between two connections, counted, both ways at once.
+//! Tunnel: relays bytes in both directions and counts them.
 //!
-//! A tunnel that is silent holds two sockets and no buffer: bytes are read when they are there, through the stack, and
-//! only what the other side does not take at once is kept. A direction that is busy has a large buffer meanwhile, of which a
-//! session has only so many.
+//! An idle tunnel holds two sockets and no buffer. The relay reads through the stack and keeps only what the other side does not
+//! accept at once. A busy direction gets a large buffer, of which a session has a limited number.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,48 +13,53 @@ use rustix::net::{Shutdown, shutdown};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use crate::gate::FlowEnd;
-use crate::hello::{Speech, disagreement};
-use crate::limits::Direction;
-use crate::opening::{Unopened, listen};
-use crate::prefixed::Prefixed;
-use crate::settings::Times;
-use crate::shared::Live;
+use crate::client_hello::{FirstBytes, disagreement};
+use crate::flow_gate::FlowEnd;
+use crate::limits::TrafficDirection;
+use crate::live_flow::LiveFlow;
+use crate::rewind_stream::RewindStream;
+use crate::settings::ProxyTimeouts;
+use crate::sniff::{SniffError, listen};
 
 const BUFFER: usize = 16 * 1024;
-/// Reads that fill the buffer, one after the other, before a large one is worth its price.
+/// Full reads in a row before a direction gets a large buffer.
 const BUSY: u32 = 4;
-/// What costs is to wake whoever waits on either side: the more passes at once, the less often.
+/// Larger chunks cause fewer wake-ups on either side.
 const LARGE: usize = 1024 * 1024;
-/// A large buffer that waits this long is given back.
+/// Idle time after which a large buffer is released.
 const LARGE_IDLE: Duration = Duration::from_secs(1);
 
 /// How a tunnel ended.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum TunnelEnd {
     Ended(FlowEnd),
-    /// Refused after it was opened, to a client that speaks this.
-    Refused(Refusal, Speech, TcpStream),
-    /// It was plain HTTP, of which nothing has passed: every request is to be judged.
-    Http(Prefixed),
+    /// Refused after it was opened; with the client's protocol.
+    Refused(Refusal, FirstBytes, TcpStream),
+    /// Plain HTTP, of which nothing was forwarded: every request is a flow of its own.
+    Http(RewindStream),
 }
 
-enum Halt {
+enum TunnelHalt {
     Http(Bytes),
-    Refused(Refusal, Speech),
+    Refused(Refusal, FirstBytes),
     Broken(io::Error),
     Idle,
 }
 
-impl From<io::Error> for Halt {
+impl From<io::Error> for TunnelHalt {
     fn from(error: io::Error) -> Self {
         Self::Broken(error)
     }
 }
 
-pub(crate) async fn relay(client: Prefixed, server: TcpStream, live: &Live, times: &Times) -> Outcome {
+pub(crate) async fn relay(
+    client: RewindStream,
+    server: TcpStream,
+    live: &LiveFlow,
+    times: &ProxyTimeouts,
+) -> TunnelEnd {
     let (head, client) = client.into_parts();
-    let tunnel = Tunnel {
+    let tunnel = TunnelRelay {
         client: &client,
         server: &server,
         live,
@@ -65,76 +69,83 @@ pub(crate) async fn relay(client: Prefixed, server: TcpStream, live: &Live, time
     let both = async { tokio::try_join!(tunnel.up(head, times.head), tunnel.down()) };
     let ended = tokio::select! {
         ended = both => ended.map(|_| ()),
-        () = tunnel.idle(times.idle) => Err(Halt::Idle),
+        () = tunnel.idle(times.idle) => Err(TunnelHalt::Idle),
     };
     let half = tunnel.half.load(Ordering::Relaxed);
     match ended {
-        Ok(()) => Outcome::Ended(FlowEnd::Done),
-        Err(Halt::Http(head)) => Outcome::Http(Prefixed::new(head, client)),
-        Err(Halt::Refused(refusal, speech)) => Outcome::Refused(refusal, speech, client),
-        Err(Halt::Idle) => Outcome::Ended(FlowEnd::Failed("nothing passed for too long".to_owned())),
-        // One side had said all and the other went away without a word: that is how many end.
-        Err(Halt::Broken(_)) if half => Outcome::Ended(FlowEnd::Done),
-        Err(Halt::Broken(error)) => Outcome::Ended(FlowEnd::Failed(format!("the connection broke: {error}"))),
+        Ok(()) => TunnelEnd::Ended(FlowEnd::Done),
+        Err(TunnelHalt::Http(head)) => TunnelEnd::Http(RewindStream::new(head, client)),
+        Err(TunnelHalt::Refused(refusal, speech)) => TunnelEnd::Refused(refusal, speech, client),
+        Err(TunnelHalt::Idle) => TunnelEnd::Ended(FlowEnd::Failed("nothing passed for too long".to_owned())),
+        // One direction had ended and the other was reset, which is a normal end.
+        Err(TunnelHalt::Broken(_)) if half => TunnelEnd::Ended(FlowEnd::Done),
+        Err(TunnelHalt::Broken(error)) => {
+            TunnelEnd::Ended(FlowEnd::Failed(format!("the connection failed: {error}")))
+        }
     }
 }
 
-struct Tunnel<'a> {
+struct TunnelRelay<'a> {
     client: &'a TcpStream,
     server: &'a TcpStream,
-    live: &'a Live,
+    live: &'a LiveFlow,
     moved: AtomicU64,
-    /// One direction is at its end.
+    /// One direction has ended.
     half: AtomicBool,
 }
 
 /// One step of a direction.
-enum Step {
+enum RelayStep {
     Nothing,
-    /// So many bytes came; these are still to be sent.
+    /// Bytes read, and the rest that is still to be sent.
     Moved(usize, Vec<u8>),
     End,
 }
 
-impl Tunnel<'_> {
-    async fn up(&self, head: Bytes, patience: Duration) -> Result<(), Halt> {
+impl TunnelRelay<'_> {
+    async fn up(&self, head: Bytes, patience: Duration) -> Result<(), TunnelHalt> {
         let target = &self.live.flow().target;
         let opening = match listen(self.client, head, target, patience).await {
             Ok(opening) => opening,
-            Err(Unopened::Refused(speech, refusal)) => return Err(Halt::Refused(refusal, speech)),
-            Err(Unopened::Broken(error)) => return Err(Halt::Broken(error)),
+            Err(SniffError::Refused(speech, refusal)) => return Err(TunnelHalt::Refused(refusal, speech)),
+            Err(SniffError::Broken(error)) => return Err(TunnelHalt::Broken(error)),
         };
-        if opening.speech == Speech::Http {
+        if opening.speech == FirstBytes::Http {
             return Err(self.hand_over(opening.bytes));
         }
-        self.charge(Direction::Up, opening.bytes.len())?;
+        self.charge(TrafficDirection::Up, opening.bytes.len())?;
         send(self.server, &opening.bytes).await?;
-        self.pump(self.client, self.server, Direction::Up).await
+        self.pump(self.client, self.server, TrafficDirection::Up).await
     }
 
-    async fn down(&self) -> Result<(), Halt> {
-        self.pump(self.server, self.client, Direction::Down).await
+    async fn down(&self) -> Result<(), TunnelHalt> {
+        self.pump(self.server, self.client, TrafficDirection::Down).await
     }
 
-    fn hand_over(&self, head: Bytes) -> Halt {
+    fn hand_over(&self, head: Bytes) -> TunnelHalt {
         if self.moved.load(Ordering::Relaxed) == 0 {
-            return Halt::Http(head);
+            return TunnelHalt::Http(head);
         }
         let message = format!(
             "the client of `{}` began to speak HTTP after the server had spoken",
             self.live.flow().target
         );
-        Halt::Refused(disagreement(message), Speech::Other)
+        TunnelHalt::Refused(disagreement(message), FirstBytes::Other)
     }
 
-    async fn pump(&self, from: &TcpStream, to: &TcpStream, direction: Direction) -> Result<(), Halt> {
+    async fn pump(
+        &self,
+        from: &TcpStream,
+        to: &TcpStream,
+        direction: TrafficDirection,
+    ) -> Result<(), TunnelHalt> {
         let mut full = 0;
         loop {
             from.readable().await?;
             match self.step(from, to, direction)? {
-                Step::Nothing => {}
-                Step::End => break,
-                Step::Moved(count, rest) => {
+                RelayStep::Nothing => {}
+                RelayStep::End => break,
+                RelayStep::Moved(count, rest) => {
                     send(to, &rest).await?;
                     full = if count == BUFFER { full + 1 } else { 0 };
                 }
@@ -143,21 +154,26 @@ impl Tunnel<'_> {
                 && let Some(_place) = self.live.large_buffer()
             {
                 full = 0;
-                if self.pour(from, to, direction).await? == Flowing::Ended {
+                if self.pour(from, to, direction).await? == RelayState::Ended {
                     break;
                 }
             }
         }
         self.half.store(true, Ordering::Relaxed);
-        shutdown(to, Shutdown::Write).map_err(|error| Halt::Broken(error.into()))
+        shutdown(to, Shutdown::Write).map_err(|error| TunnelHalt::Broken(error.into()))
     }
 
-    fn step(&self, from: &TcpStream, to: &TcpStream, direction: Direction) -> Result<Step, Halt> {
+    fn step(
+        &self,
+        from: &TcpStream,
+        to: &TcpStream,
+        direction: TrafficDirection,
+    ) -> Result<RelayStep, TunnelHalt> {
         let mut buffer = [0; BUFFER];
         let count = match from.try_read(&mut buffer) {
-            Ok(0) => return Ok(Step::End),
+            Ok(0) => return Ok(RelayStep::End),
             Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Step::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(RelayStep::Nothing),
             Err(error) => return Err(error.into()),
         };
         self.charge(direction, count)?;
@@ -167,17 +183,22 @@ impl Tunnel<'_> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error.into()),
         };
-        Ok(Step::Moved(count, bytes.get(sent..).unwrap_or_default().to_vec()))
+        Ok(RelayStep::Moved(count, bytes.get(sent..).unwrap_or_default().to_vec()))
     }
 
-    /// In large parts, until the source ends or has nothing for a while.
-    async fn pour(&self, from: &TcpStream, to: &TcpStream, direction: Direction) -> Result<Flowing, Halt> {
+    /// Relays in large chunks until the source ends or pauses.
+    async fn pour(
+        &self,
+        from: &TcpStream,
+        to: &TcpStream,
+        direction: TrafficDirection,
+    ) -> Result<RelayState, TunnelHalt> {
         let mut buffer = vec![0; LARGE];
         loop {
-            let Ok(ready) = timeout(LARGE_IDLE, from.readable()).await else { return Ok(Flowing::Slowly) };
+            let Ok(ready) = timeout(LARGE_IDLE, from.readable()).await else { return Ok(RelayState::Slowly) };
             ready?;
             let count = match from.try_read(&mut buffer) {
-                Ok(0) => return Ok(Flowing::Ended),
+                Ok(0) => return Ok(RelayState::Ended),
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => return Err(error.into()),
@@ -187,13 +208,13 @@ impl Tunnel<'_> {
         }
     }
 
-    fn charge(&self, direction: Direction, count: usize) -> Result<(), Halt> {
+    fn charge(&self, direction: TrafficDirection, count: usize) -> Result<(), TunnelHalt> {
         let count = count as u64;
         self.moved.fetch_add(count, Ordering::Relaxed);
-        self.live.charge(direction, count).map_err(|refusal| Halt::Refused(refusal, Speech::Other))
+        self.live.charge(direction, count).map_err(|refusal| TunnelHalt::Refused(refusal, FirstBytes::Other))
     }
 
-    /// Returns when nothing has passed for this long.
+    /// Returns after an idle time of `patience`.
     async fn idle(&self, patience: Duration) {
         let mut seen = self.moved.load(Ordering::Relaxed);
         loop {
@@ -208,7 +229,7 @@ impl Tunnel<'_> {
 }
 
 #[derive(PartialEq, Eq)]
-enum Flowing {
+enum RelayState {
     Slowly,
     Ended,
 }
@@ -225,7 +246,8 @@ async fn send(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Says the last words to a client and lets it hear them: a socket that is closed with unread bytes takes back what it sent.
+/// Sends last bytes and waits until the client has read them: closing a socket with unread input resets it and discards what was
+/// sent.
 pub(crate) async fn farewell(client: &TcpStream, words: &[u8]) {
     const PATIENCE: Duration = Duration::from_secs(1);
     const MOST: usize = 256;

@@ -1,26 +1,26 @@
-//! The daemon's methods as gRPC: the messages of `proto/`, what each of them asks the table of methods for, and a client.
+//! The daemon's methods as gRPC: the messages of `proto/`, their mapping to the table of methods, and a client.
 //!
-//! Start reading at [`table`]: one line there is a method of gRPC. It is made of a message that says which request of
-//! [`ringfence_api`] it stands for, so that there is none without a method of the table behind it.
+//! Start reading at `methods.rs`: one line there is a gRPC method. It names a message that maps to a request of [`ringfence_api`],
+//! so every gRPC method has a method of the table behind it.
 //!
-//! INVARIANT: nothing here does anything. No socket is touched and nobody is let in; that is for whoever has a [`Rpc`].
+//! INVARIANT: this crate executes nothing. It opens no socket and authenticates no client; the user of an [`Rpc`] does.
 //!
-//! What the attacker controls here: every byte of a message.
+//! The attacker controls every byte of a message.
 
-mod answers;
-mod fields;
+mod known_fields;
+mod methods;
 mod requests;
+mod responses;
 mod status;
-mod table;
 
-/// The messages, and a client for each service. Made from `proto/` (`tests/generated.rs`).
+/// Messages, and a client for each service. Generated from `proto/` (`tests/generated.rs`).
 #[expect(clippy::allow_attributes_without_reason, reason = "made by a program")]
 pub mod v1 {
     include!("../generated/ringfence.v1.rs");
 }
 
-/// `proto/` in the form that programs read: a `google.protobuf.FileDescriptorSet`.
+/// `proto/` as a `google.protobuf.FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!("../generated/ringfence.v1.bin");
 
+pub use methods::{GrpcExposure, Rpc, RpcStreaming, place};
 pub use status::{code, status};
-pub use table::{Flow, Place, Rpc, place};

@@ -1,21 +1,21 @@
-//! From messages to requests of the daemon, field by field.
+//! Conversion of messages to requests of the daemon, field by field.
 
 use ringfence_api as api;
-use ringfence_api::Data;
+use ringfence_api::TextOrBase64;
 use serde_json::{Value, json};
 
-use crate::table::Stands;
+use crate::methods::MapsToRequest;
 use crate::v1;
 
-/// One line for each message: the request and the answer it stands for.
+/// One line per message: its request and response.
 macro_rules! stand {
     ($($message:ident => $request:ty, $answer:ident, |$said:pat_param| $value:expr;)+) => {
-        $(impl Stands for v1::$message {
+        $(impl MapsToRequest for v1::$message {
             type Request = $request;
             type Answer = v1::$answer;
 
             fn said(self) -> Value {
-                // All of its fields, so that none can be forgotten.
+                // Destructures all fields, so that none can be forgotten.
                 let $said = self;
                 $value
             }
@@ -30,21 +30,23 @@ stand! {
     ShutdownRequest => api::Shutdown, ShuttingDown, |Self {}| json!({});
 
     CreateSessionRequest => api::CreateSession, Session, |request| create(request);
-    ListSessionsRequest => api::ListSessions, SessionList, |Self { all }| json!({ "all": all });
+    ListSessionsRequest => api::ListSessions, SessionList, |Self { include_ended }| {
+        json!({ "include_ended": include_ended })
+    };
     GetSessionRequest => api::ShowSession, Session, |Self { session }| json!({ "session": session });
     StopSessionRequest => api::StopSession, Session, |Self { session, grace_ms }| {
         json!({ "session": session, "grace_ms": grace_ms })
     };
 
-    ReportActivityRequest => api::ReportActivity, ActivityReported, |Self { session, kind, text }| {
-        json!({ "session": session, "kind": kind, "text": text })
+    ReportActivityRequest => api::ReportActivity, ActivityReceipt, |Self { session, activity, claim }| {
+        json!({ "session": session, "activity": activity, "claim": claim })
     };
     WatchEventsRequest => api::Subscribe, Event, |Self { after, session }| {
         json!({ "after": after, "session": session })
     };
 
-    ExecRequest => api::Exec, Call, |Self { command, background }| exec(command, background.into());
-    RunRequest => api::RunCommand, CallChunk, |Self { command }| exec(command, false.into());
+    ExecRequest => api::ExecRequest, Call, |Self { command, background }| exec(command, background.into());
+    ExecStreamRequest => api::ExecStreamRequest, CallChunk, |Self { command }| exec(command, false.into());
     ListCallsRequest => api::ListCalls, CallList, |Self { session }| json!({ "session": session });
     GetCallRequest => api::ShowCall, Call, |Self { session, call, wait_ms }| {
         json!({ "session": session, "call": call, "wait_ms": wait_ms })
@@ -53,7 +55,7 @@ stand! {
         json!({ "session": session, "call": call, "after": after })
     };
     SendInputRequest => api::CallInput, CallDone, |Self { session, call, data, close }| {
-        json!({ "session": session, "call": call, "data": Data::from(data), "close": close })
+        json!({ "session": session, "call": call, "data": TextOrBase64::from(data), "close": close })
     };
     SendSignalRequest => api::SignalCall, CallDone, |Self { session, call, signal }| {
         json!({ "session": session, "call": call, "signal": signal_word(signal) })
@@ -66,9 +68,9 @@ stand! {
     };
 
     ListApprovalsRequest => api::ListApprovals, ApprovalList, |Self {}| json!({});
-    WatchApprovalsRequest => api::WatchApprovals, Question, |Self {}| json!({});
-    GetApprovalRequest => api::ShowApproval, Question, |Self { id }| json!({ "id": id });
-    AnswerApprovalRequest => api::AnswerApproval, ApprovalAnswered, |request| answer(request);
+    WatchApprovalsRequest => api::WatchApprovals, Approval, |Self {}| json!({});
+    GetApprovalRequest => api::ShowApproval, Approval, |Self { id }| json!({ "id": id });
+    AnswerApprovalRequest => api::AnswerApproval, ApprovalResult, |request| answer(request);
     ListGrantsRequest => api::ListGrants, GrantList, |Self {}| json!({});
     RevokeGrantRequest => api::RevokeGrant, GrantsRevoked, |Self { id, reason }| {
         json!({ "id": id, "reason": reason })
@@ -77,7 +79,7 @@ stand! {
 
     ReadFileRequest => api::ReadFile, FileContent, |Self { session, path }| at(&session, &path);
     WriteFileRequest => api::WriteFile, FileWritten, |Self { session, path, content }| {
-        json!({ "session": session, "path": path, "content": Data::from(content) })
+        json!({ "session": session, "path": path, "content": TextOrBase64::from(content) })
     };
     ListDirectoryRequest => api::ListDirectory, DirectoryListing, |Self { session, path }| {
         json!({ "session": session, "path": path })
@@ -88,8 +90,8 @@ stand! {
     };
     RemoveFileRequest => api::RemoveFile, FileChanged, |Self { session, path }| at(&session, &path);
     SendFileRequest => api::SendFile, Attachment, |Self { session, path }| at(&session, &path);
-    FetchPageRequest => api::FetchUrl, Page, |Self { session, url }| json!({ "session": session, "url": url });
-    ExplainRequest => api::Explain, Explanation, |Self { session, subject }| {
+    FetchRequest => api::FetchUrl, FetchResult, |Self { session, url }| json!({ "session": session, "url": url });
+    ExplainRequest => api::ExplainRequest, Explanation, |Self { session, subject }| {
         json!({ "session": session, "subject": subject.map(subject_word) })
     };
 
@@ -113,12 +115,12 @@ stand! {
     };
     RemoveOperatorRequest => api::RemoveOperator, Operator, |Self { name }| json!({ "name": name });
 
-    AskToPairRequest => api::AskToPair, DeviceChallenge, |Self { label, key, wants }| {
+    RequestPairingRequest => api::RequestPairing, DeviceChallenge, |Self { label, key, wants }| {
         json!({ "label": label, "key": key, "wants": wants.map(given) })
     };
-    AskChallengeRequest => api::AskChallenge, DeviceChallenge, |Self { subject }| json!({ "subject": subject });
+    RequestChallengeRequest => api::RequestChallenge, DeviceChallenge, |Self { subject }| json!({ "subject": subject });
     ProvePairingRequest => api::ProvePairing, Pairing, |Self { proof }| proven(proof);
-    CollectDeviceRequest => api::CollectDevice, MintedToken, |Self { proof }| proven(proof);
+    ClaimDeviceTokenRequest => api::ClaimDeviceToken, MintedToken, |Self { proof }| proven(proof);
     RefreshDeviceRequest => api::RefreshDevice, MintedToken, |Self { proof }| proven(proof);
     ListPairingsRequest => api::ListPairings, PairingList, |Self {}| json!({});
     ApprovePairingRequest => api::ApprovePairing, Pairing, |Self { code, rights }| {
@@ -157,8 +159,8 @@ fn subject_word(subject: v1::explain_request::Subject) -> Value {
 fn create(request: v1::CreateSessionRequest) -> Value {
     let v1::CreateSessionRequest {
         workspace,
-        agent,
-        provider,
+        agent_name,
+        agent_argv,
         profile,
         net,
         environment,
@@ -171,8 +173,8 @@ fn create(request: v1::CreateSessionRequest) -> Value {
     } = request;
     json!({
         "workspace": workspace,
-        "agent": agent,
-        "provider": Some(provider).filter(|argv| !argv.is_empty()),
+        "agent_name": agent_name,
+        "agent_argv": Some(agent_argv).filter(|argv| !argv.is_empty()),
         "profile": profile,
         "net": net,
         "environment": environment,
@@ -208,18 +210,56 @@ fn exec(command: Option<v1::Command>, background: Value) -> Value {
         interactive,
         terminal: size,
         reason,
+        ceiling: narrowed,
     } = command;
     json!({
         "session": session,
         "argv": argv,
         "cwd": cwd,
         "environment": environment,
-        "stdin": stdin.map(Data::from),
+        "stdin": stdin.map(TextOrBase64::from),
         "timeout_ms": timeout_ms,
         "background": background,
         "interactive": interactive,
         "terminal": size.map(terminal),
         "reason": reason,
+        "ceiling": narrowed.map(ceiling),
+    })
+}
+
+fn ceiling(ceiling: v1::CallCeiling) -> Value {
+    let v1::CallCeiling { roots, net, backend, limits } = ceiling;
+    json!({
+        "roots": roots.map(|listed| listed.roots.into_iter().map(root).collect::<Vec<_>>()),
+        "net": net.map(net_ceiling),
+        "backend": backend,
+        "limits": limit_ceilings(limits.unwrap_or_default()),
+    })
+}
+
+fn root(root: v1::RootCeiling) -> Value {
+    let v1::RootCeiling { path, access } = root;
+    json!({ "path": path, "access": access })
+}
+
+/// A ceiling with both variants or none is invalid; the daemon refuses it.
+fn net_ceiling(net: v1::NetCeiling) -> Value {
+    let v1::NetCeiling { mode, hosts } = net;
+    match (mode, hosts) {
+        (Some(mode), None) => json!(mode),
+        (None, Some(listed)) => json!({ "hosts": listed.hosts }),
+        (mode, hosts) => json!({ "mode": mode, "hosts": hosts.map(|listed| listed.hosts) }),
+    }
+}
+
+fn limit_ceilings(limits: v1::LimitCeilings) -> Value {
+    let v1::LimitCeilings { memory_bytes, processes, cpu_seconds, open_files, file_size_bytes } = limits;
+    json!({
+        "memory_bytes": memory_bytes,
+        "processes": processes,
+        "cpu_seconds": cpu_seconds,
+        "open_files": open_files,
+        "file_size_bytes": file_size_bytes,
     })
 }
 
@@ -228,7 +268,7 @@ fn terminal(size: v1::TerminalSize) -> Value {
     json!({ "rows": rows, "columns": columns })
 }
 
-/// What is not said is nothing, which the daemon does not take for a signal.
+/// An unset signal maps to none, which the daemon refuses.
 fn signal_word(signal: i32) -> Option<&'static str> {
     v1::Signal::try_from(signal)
         .ok()?
@@ -238,23 +278,28 @@ fn signal_word(signal: i32) -> Option<&'static str> {
 }
 
 fn answer(request: v1::AnswerApprovalRequest) -> Value {
-    let v1::AnswerApprovalRequest { id, answer, offer, reason, terms, instead, asker_gone } = request;
-    let terms =
-        terms.map(|v1::AnswerTerms { expires_ms, uses }| json!({ "expires_ms": expires_ms, "uses": uses }));
-    let answer = answer_word(answer, offer, instead);
-    json!({ "id": id, "answer": answer, "terms": terms, "reason": reason, "asker_gone": asker_gone })
+    let v1::AnswerApprovalRequest { id, answer, offer, reason, grant_terms, replacement, accept_orphaned } =
+        request;
+    let terms = |v1::GrantTerms { expires_in_ms, max_uses }| json!({ "expires_in_ms": expires_in_ms, "max_uses": max_uses });
+    json!({
+        "id": id,
+        "answer": answer_word(answer, offer, replacement),
+        "grant_terms": grant_terms.map(terms),
+        "reason": reason,
+        "accept_orphaned": accept_orphaned,
+    })
 }
 
-/// An offer or a command that is not said, or said with another answer, makes no sense.
-fn answer_word(answer: i32, offer: Option<u64>, instead: Vec<Vec<u8>>) -> Value {
-    match (v1::Answer::try_from(answer), offer, instead.is_empty()) {
+/// A missing or unexpected offer or command is invalid.
+fn answer_word(answer: i32, offer: Option<u64>, replacement: Vec<Vec<u8>>) -> Value {
+    match (v1::Answer::try_from(answer), offer, replacement.is_empty()) {
         (Ok(v1::Answer::Once), None, true) => json!("once"),
         (Ok(v1::Answer::Session), None, true) => json!("session"),
         (Ok(v1::Answer::Deny), None, true) => json!("deny"),
         (Ok(v1::Answer::AlwaysHere), Some(offer), true) => json!({ "always-here": { "offer": offer } }),
-        (Ok(v1::Answer::Instead), None, false) => {
-            let argv: Vec<Data> = instead.into_iter().map(Data::from).collect();
-            json!({ "instead": { "argv": argv } })
+        (Ok(v1::Answer::Replace), None, false) => {
+            let argv: Vec<TextOrBase64> = replacement.into_iter().map(TextOrBase64::from).collect();
+            json!({ "replace": { "argv": argv } })
         }
         _ => Value::Null,
     }
@@ -273,10 +318,10 @@ mod tests {
             id: "tx".to_owned(),
             answer: answer.into(),
             offer,
-            terms: Some(v1::AnswerTerms { expires_ms: Some(5), uses: None }),
-            instead: instead.iter().map(|word| word.to_vec()).collect(),
+            grant_terms: Some(v1::GrantTerms { expires_in_ms: Some(5), max_uses: None }),
+            replacement: instead.iter().map(|word| word.to_vec()).collect(),
             reason: None,
-            asker_gone: true,
+            accept_orphaned: true,
         };
         match Request::parse(Method::ApprovalAnswer, message.said()) {
             Ok(Request::ApprovalAnswer(asked)) => Some(asked),
@@ -288,23 +333,29 @@ mod tests {
     fn an_answer_is_one_of_those_there_are() {
         let answer =
             |answer, offer, instead: &[&[u8]]| said(answer, offer, instead).map(|asked| asked.answer);
-        assert_eq!(answer(v1::Answer::Once, None, &[]), Some(api::Answer::Once));
-        assert_eq!(answer(v1::Answer::Session, None, &[]), Some(api::Answer::Session));
-        assert_eq!(answer(v1::Answer::Deny, None, &[]), Some(api::Answer::Deny));
-        assert_eq!(answer(v1::Answer::AlwaysHere, Some(2), &[]), Some(api::Answer::AlwaysHere { offer: 2 }));
-        let argv = vec![Data::Text("ls".to_owned()), Data::from(vec![0xff])];
-        assert_eq!(answer(v1::Answer::Instead, None, &[b"ls", b"\xff"]), Some(api::Answer::Instead { argv }));
-        assert_eq!(answer(v1::Answer::Instead, None, &[]), None);
+        assert_eq!(answer(v1::Answer::Once, None, &[]), Some(api::ApprovalReply::Once));
+        assert_eq!(answer(v1::Answer::Session, None, &[]), Some(api::ApprovalReply::Session));
+        assert_eq!(answer(v1::Answer::Deny, None, &[]), Some(api::ApprovalReply::Deny));
+        assert_eq!(
+            answer(v1::Answer::AlwaysHere, Some(2), &[]),
+            Some(api::ApprovalReply::AlwaysHere { offer: 2 })
+        );
+        let argv = vec![TextOrBase64::Text("ls".to_owned()), TextOrBase64::from(vec![0xff])];
+        assert_eq!(
+            answer(v1::Answer::Replace, None, &[b"ls", b"\xff"]),
+            Some(api::ApprovalReply::Replace { argv })
+        );
+        assert_eq!(answer(v1::Answer::Replace, None, &[]), None);
         assert_eq!(answer(v1::Answer::Once, None, &[b"ls"]), None);
         assert_eq!(answer(v1::Answer::AlwaysHere, None, &[]), None);
         assert_eq!(answer(v1::Answer::Deny, Some(0), &[]), None);
         assert_eq!(answer(v1::Answer::Unspecified, None, &[]), None);
-        assert!(said(v1::Answer::Once, None, &[]).is_some_and(|asked| asked.asker_gone));
-        let terms = said(v1::Answer::Session, None, &[]).and_then(|asked| asked.terms);
-        assert_eq!(terms, Some(api::AnswerTerms { expires_ms: Some(5), uses: None }));
+        assert!(said(v1::Answer::Once, None, &[]).is_some_and(|asked| asked.accept_orphaned));
+        let terms = said(v1::Answer::Session, None, &[]).and_then(|asked| asked.grant_terms);
+        assert_eq!(terms, Some(api::ReplyTerms { expires_in_ms: Some(5), max_uses: None }));
     }
 
-    /// Rights that are not said are none, and never all.
+    /// Unset rights are no rights, never all.
     #[test]
     fn a_token_without_rights_is_no_request() {
         let mut request = v1::CreateTokenRequest { label: "t".to_owned(), ..Default::default() };
@@ -337,14 +388,14 @@ mod tests {
         assert_eq!(signal_word(99), None);
     }
 
-    /// Everything that can be said of a session and of a command is understood.
+    /// Every field of a session and a command is converted.
     #[test]
     fn a_whole_request_is_understood() {
         let text = |text: &str| Some(text.to_owned());
         let create = v1::CreateSessionRequest {
             workspace: "/w".to_owned(),
-            agent: text("a"),
-            provider: vec!["p".to_owned()],
+            agent_name: text("a"),
+            agent_argv: vec!["p".to_owned()],
             profile: text("guarded"),
             net: text("none"),
             environment: [("A".to_owned(), "b".to_owned())].into(),
@@ -362,12 +413,12 @@ mod tests {
             (read.timeout_s, read.idle_timeout_s, read.limits.memory_bytes),
             (Some(1), Some(2), Some(3))
         );
-        assert_eq!(read.provider, Some(vec!["p".to_owned()]));
+        assert_eq!(read.agent_argv, Some(vec!["p".to_owned()]));
         let bare = v1::CreateSessionRequest { workspace: "/w".to_owned(), ..Default::default() };
         let Ok(Request::SessionCreate(read)) = Request::parse(Method::SessionCreate, bare.said()) else {
             panic!("a session is created");
         };
-        assert!(read.provider.is_none() && read.limits == api::SessionLimits::default());
+        assert!(read.agent_argv.is_none() && read.limits == api::SessionLimits::default());
         let missing = v1::ExecRequest { command: None, background: false };
         assert!(Request::parse(Method::CallExec, missing.said()).is_err());
         let wide = v1::ResizeTerminalRequest {

@@ -1,4 +1,4 @@
-//! What is wrong, as gRPC says it.
+//! Conversion of errors to gRPC statuses.
 
 use std::collections::HashMap;
 
@@ -8,30 +8,34 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 
 /// Of `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "ringfence";
-/// A status is in headers, and clients take few bytes of them.
+/// Maximum length of a status, which is sent in headers. Clients limit their size.
 const LONGEST: usize = 1024;
 
-/// The nearest of gRPC's codes. Which of ours it was is the reason in the details.
+/// The closest gRPC code. The exact error code is in the details.
 pub fn code(code: ErrorCode) -> Code {
     match code {
-        ErrorCode::Malformed => Code::InvalidArgument,
+        ErrorCode::InvalidArgument => Code::InvalidArgument,
         ErrorCode::Unauthenticated => Code::Unauthenticated,
         ErrorCode::Forbidden | ErrorCode::Refused => Code::PermissionDenied,
         ErrorCode::NotFound => Code::NotFound,
-        ErrorCode::Conflict => Code::FailedPrecondition,
-        ErrorCode::TooLarge | ErrorCode::Exhausted => Code::ResourceExhausted,
-        ErrorCode::TimedOut => Code::DeadlineExceeded,
+        ErrorCode::FailedPrecondition => Code::FailedPrecondition,
+        ErrorCode::TooLarge | ErrorCode::ResourceExhausted => Code::ResourceExhausted,
+        ErrorCode::DeadlineExceeded => Code::DeadlineExceeded,
         ErrorCode::Unavailable => Code::Unavailable,
         ErrorCode::Internal => Code::Internal,
     }
 }
 
-/// With a `google.rpc.ErrorInfo`: our code is its reason; hint, rule and request id are its metadata.
+/// Builds a status with a `google.rpc.ErrorInfo`: the error code is its reason; hint, rule and request id are its metadata.
 pub fn status(code: Code, error: &ApiError) -> Status {
-    let said = [("hint", &error.hint), ("rule", &error.rule), ("request-id", &error.request_id)];
-    let said = said.into_iter().filter_map(|(name, text)| Some((name.to_owned(), short(text.as_deref()?))));
+    let said = [
+        ("hint", error.hint.as_deref()),
+        ("rule", error.rule.as_deref()),
+        ("request-id", error.request_id.as_deref()),
+    ];
+    let said = said.into_iter().filter_map(|(name, text)| Some((name.to_owned(), short(text?))));
     let metadata: HashMap<String, String> = said.collect();
-    let details = ErrorDetails::with_error_info(crate::answers::word(&error.code), DOMAIN, metadata);
+    let details = ErrorDetails::with_error_info(crate::responses::word(&error.code), DOMAIN, metadata);
     Status::with_error_details(code, short(&error.message), details)
 }
 
@@ -45,12 +49,14 @@ fn short(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ringfence_types::RuleId;
+
     use super::*;
 
     #[test]
     fn an_error_is_told_with_all_that_would_change_the_answer() {
         for code in ErrorCode::ALL {
-            let mut error = ApiError::new(*code, "no").with_hint("ask\nanother").with_rule("some.rule");
+            let mut error = ApiError::new(*code, "no").with_hint("ask\nanother").with_rule(RuleId::PathOpen);
             error.request_id = Some("req_1".to_owned());
             let told = status(super::code(*code), &error);
             assert_ne!(told.code(), Code::Ok);
@@ -59,18 +65,18 @@ mod tests {
             assert_eq!((read, info.domain.as_str()), (*code, DOMAIN));
             assert_eq!(
                 (&info.metadata["hint"], &info.metadata["rule"]),
-                (&"ask\nanother".to_owned(), &"some.rule".to_owned())
+                (&"ask\nanother".to_owned(), &"path.open".to_owned())
             );
             assert_eq!(info.metadata["request-id"], "req_1");
         }
     }
 
-    /// `docs/errors.md` has the numbers of every transport for each code.
+    /// `docs/errors.md` lists the numbers of every transport for each code.
     #[test]
     fn the_table_of_errors_has_every_code_with_its_numbers() {
         let page = include_str!("../../../docs/errors.md");
         for code in ErrorCode::ALL {
-            let name = crate::answers::word(code);
+            let name = crate::responses::word(code);
             let grpc = format!("{:?}", super::code(*code));
             let row =
                 page.lines().find(|line| line.starts_with(&format!("| `{name}` |")) && line.contains("-32"));

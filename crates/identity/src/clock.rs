@@ -1,15 +1,15 @@
-//! Time that does not run back: a clock that is set back makes no expired credential good again.
+//! Monotonic time: setting the clock back must not revive expired credentials.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Where the time comes from.
+/// The source of time.
 pub trait Clock: Send + Sync + Debug {
-    /// What the clock on the wall says.
+    /// The wall clock.
     fn wall(&self) -> Timestamp;
-    /// By a clock that nobody sets, and that runs while the machine sleeps.
+    /// A clock that cannot be set and that runs during suspend.
     fn since_boot(&self) -> Duration;
 }
 
@@ -27,19 +27,19 @@ impl Clock for SystemClock {
     }
 }
 
-/// The latest moment that is known to have been, and when in the life of this process that was.
+/// The latest time seen, with the boot time at that moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reached {
+pub(crate) struct LatestTime {
     at: Timestamp,
     since_boot: Duration,
 }
 
-impl Reached {
+impl LatestTime {
     pub(crate) fn new(clock: &dyn Clock) -> Self {
         Self { at: clock.wall(), since_boot: clock.since_boot() }
     }
 
-    /// Now: not before the wall says, not before what was reached plus what has passed, not before what was `stored`.
+    /// The current time: the latest of the wall clock, the last time plus what has passed since, and the `stored` time.
     pub(crate) fn advance(&mut self, clock: &dyn Clock, stored: Option<Timestamp>) -> Timestamp {
         let since_boot = clock.since_boot();
         let passed = since_boot.saturating_sub(self.since_boot);

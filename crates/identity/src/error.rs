@@ -1,16 +1,16 @@
-use ringfence_types::{Bytes, Layer, Refusal, RefusalCode, Scope, Wider};
+use ringfence_types::{ByteString, PolicyLayer, Refusal, RefusalCode, RuleId, Scope, WiderThanParent};
 
+use crate::audit_sink::AuditWriteError;
 use crate::password::PasswordError;
-use crate::store::StoreError;
-use crate::witness::Unwitnessed;
+use crate::store::IdentityStoreError;
 
-/// Why somebody is not let in, or may not.
+/// Why authentication or authorization failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Denied {
+pub enum AuthError {
     #[error("this is not a token of ringfence")]
     NoToken,
-    /// One word for a token, a name and a password that nobody has: which of them it was is nobody's business.
+    /// One error for an unknown token, name and password, so that an attacker cannot tell which one was wrong.
     #[error("the credential is not known")]
     Unknown,
     #[error("the token has expired")]
@@ -21,13 +21,13 @@ pub enum Denied {
     Wait { seconds: u64 },
     #[error("the budget of calls of this token is spent")]
     Spent,
-    #[error("this takes scope `{0}`, which the token has not")]
+    #[error("scope `{0}` is required")]
     Scope(Scope),
-    /// Without its name: what there is elsewhere is not told.
+    /// Without the workspace's name, so that the error does not reveal other workspaces.
     #[error("the token is not for this workspace")]
     Workspace,
     #[error("a token is never wider than its maker: {0}")]
-    Wider(#[from] Wider),
+    Wider(#[from] WiderThanParent),
     #[error("a token does not outlive its maker")]
     Lifetime,
     #[error(
@@ -46,41 +46,41 @@ pub enum Denied {
     Kind,
 }
 
-impl Denied {
-    pub fn rule(&self) -> &'static str {
+impl AuthError {
+    pub fn rule(&self) -> RuleId {
         match self {
-            Self::NoToken => "identity.no-token",
-            Self::Unknown => "identity.unknown",
-            Self::Expired => "identity.expired",
-            Self::Revoked => "identity.revoked",
-            Self::Wait { .. } => "identity.wait",
-            Self::Spent => "identity.budget",
-            Self::Scope(_) => "identity.scope",
-            Self::Workspace => "identity.workspace",
-            Self::Wider(_) => "identity.wider",
-            Self::Lifetime => "identity.lifetime",
-            Self::NotTheirs => "identity.not-theirs",
-            Self::Proof => "identity.proof",
-            Self::NotApproved | Self::PairingRefused => "identity.pairing",
-            Self::Csrf => "identity.csrf",
-            Self::Kind => "identity.kind",
+            Self::NoToken => RuleId::IdentityNoToken,
+            Self::Unknown => RuleId::IdentityUnknown,
+            Self::Expired => RuleId::IdentityExpired,
+            Self::Revoked => RuleId::IdentityRevoked,
+            Self::Wait { .. } => RuleId::IdentityThrottled,
+            Self::Spent => RuleId::IdentityBudget,
+            Self::Scope(_) => RuleId::IdentityScope,
+            Self::Workspace => RuleId::IdentityWorkspace,
+            Self::Wider(_) => RuleId::IdentityWiderThanParent,
+            Self::Lifetime => RuleId::IdentityLifetime,
+            Self::NotTheirs => RuleId::IdentityNotOwner,
+            Self::Proof => RuleId::IdentityProof,
+            Self::NotApproved | Self::PairingRefused => RuleId::IdentityPairing,
+            Self::Csrf => RuleId::IdentityCsrf,
+            Self::Kind => RuleId::IdentityKind,
         }
     }
 
-    /// The one thing that would change the answer.
+    /// The next step that would change the answer.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::NoToken => "send `Authorization: Bearer rf_…`",
-            Self::Unknown => {
-                "`ringfence token create` on the machine itself makes a token, whoever lost theirs"
-            }
+            Self::Unknown => "`ringfence token create` on the machine of the daemon creates another token",
             Self::Expired => "make a new one with `ringfence token create`; a device refreshes its own",
-            Self::Revoked => "ask whoever revoked it",
+            Self::Revoked => "ask an operator for another token",
             Self::Scope(scope) => {
                 return Some(format!("use a token that was made with `--scope {scope}`"));
             }
             Self::Workspace => "use a token for this workspace, or one without `--workspace`",
-            Self::Wider(_) | Self::Lifetime => "ask for less, or let somebody make it who has more",
+            Self::Wider(_) | Self::Lifetime => {
+                "request fewer rights, or let an operator with these rights create it"
+            }
             Self::NotTheirs => {
                 "revoke it and make another, or `ringfence token rotate` on the machine itself"
             }
@@ -96,8 +96,8 @@ impl Denied {
     pub fn refusal(&self) -> Refusal {
         Refusal {
             code: RefusalCode::Identity,
-            layer: Layer::Floor,
-            rule: self.rule().to_owned(),
+            layer: PolicyLayer::Floor,
+            rule: self.rule().into(),
             message: self.to_string(),
             hint: self.hint(),
         }
@@ -108,20 +108,20 @@ impl Denied {
 #[non_exhaustive]
 pub enum IdentityError {
     #[error(transparent)]
-    Denied(#[from] Denied),
+    Denied(#[from] AuthError),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] IdentityStoreError),
     #[error(transparent)]
-    Unwitnessed(#[from] Unwitnessed),
+    Unwitnessed(#[from] AuditWriteError),
     #[error("no random bytes: {0}")]
     Random(#[from] getrandom::Error),
     #[error(transparent)]
     Password(#[from] PasswordError),
-    #[error("there is no {what} `{}`", Bytes::from(id.as_str()).display())]
+    #[error("there is no {what} `{}`", ByteString::from(id.as_str()).display())]
     NoSuch { what: &'static str, id: String },
-    #[error("there is an operator `{}` already", Bytes::from(name.as_str()).display())]
+    #[error("there is an operator `{}` already", ByteString::from(name.as_str()).display())]
     Exists { name: String },
-    #[error("`{}` is no name: {why}", Bytes::from(text.as_str()).display())]
+    #[error("`{}` is no name: {why}", ByteString::from(text.as_str()).display())]
     Name { text: String, why: &'static str },
     #[error("a device shows 64 hexadecimal digits of an Ed25519 public key")]
     Key,
@@ -137,7 +137,7 @@ impl IdentityError {
             Self::Denied(denied) => denied.hint(),
             Self::Store(error) => error.hint(),
             Self::Exists { name } => {
-                Some(format!("`ringfence operator passwd {name}` sets another password"))
+                Some(format!("`ringfence operator set-password {name}` sets another password"))
             }
             Self::NoSuch { what: "operator", .. } => Some("`ringfence operator list` shows them".to_owned()),
             Self::NoSuch { what: "pairing", .. } => {

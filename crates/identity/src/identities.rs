@@ -1,4 +1,4 @@
-//! The one way to operators, credentials and devices.
+//! The identity API: the only access to operators, credentials and devices.
 
 mod authenticate;
 mod devices;
@@ -15,82 +15,82 @@ use ringfence_types::{
     Attenuation, CredentialKind, IdentityChange, IdentityVerb, Principal, Rights, Scope, SessionId,
 };
 
-use crate::clock::{Clock, Reached, SystemClock};
-use crate::error::{Denied, IdentityError};
-use crate::record::{Credential, CredentialId, Owner};
-use crate::sqlite::Sqlite;
-use crate::store::{self, End, Rows, Store, StoreError, Table};
-use crate::throttle::{Familiar, Throttle};
-use crate::witness::Witness;
+use crate::audit_sink::AuditSink;
+use crate::clock::{Clock, LatestTime, SystemClock};
+use crate::error::{AuthError, IdentityError};
+use crate::record::{CredentialId, CredentialOwner, CredentialRecord};
+use crate::sqlite::SqliteIdentityStore;
+use crate::store::{self, IdentityStore, IdentityStoreError, RecordRows, RecordTable, TransactionEnd};
+use crate::throttle::{KnownSources, Throttle};
 
-pub use authenticate::{Source, WebSession};
-pub use devices::{NewPairing, Offered};
+pub use authenticate::{LoginSource, WebSession};
+pub use devices::{NewPairing, PairingOffer};
 pub use operators::NewOperator;
-pub use sessions::Grantee;
-pub use tokens::{Lifetime, Minted, NewToken};
+pub use sessions::SessionTokenSpec;
+pub use tokens::{MintedCredential, NewToken, TokenLifetime};
 
-/// How long a name or a label may be.
+/// Longest name or label, in characters.
 const LONGEST_NAME: usize = 64;
 const GENERATION: &str = "generation";
 const REACHED: &str = "reached";
 
-/// Who has which rights, on one machine. Shared by threads; other processes may work on the same store.
+/// Operators and credentials of one machine. Shared by threads; other processes may use the same store.
 #[derive(Debug)]
 pub struct Identities {
-    store: Box<dyn Store>,
-    reached: Mutex<Reached>,
+    store: Box<dyn IdentityStore>,
+    reached: Mutex<LatestTime>,
     throttle: Mutex<Throttle>,
-    familiar: Mutex<Familiar>,
-    seen: Mutex<authenticate::Seen>,
+    familiar: Mutex<KnownSources>,
+    seen: Mutex<authenticate::RecentLogins>,
     clock: Arc<dyn Clock>,
-    witness: Arc<dyn Witness>,
+    witness: Arc<dyn AuditSink>,
     node: String,
 }
 
-/// Somebody who was let in.
+/// An authenticated identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownIdentity {
     pub id: CredentialId,
     pub kind: CredentialKind,
     pub principal: Principal,
-    pub owner: Owner,
+    pub owner: CredentialOwner,
     pub rights: Rights,
-    /// What is left of the calls of its session.
+    /// The attenuation, with the remaining calls.
     pub attenuation: Attenuation,
-    pub expires: Option<Timestamp>,
-    /// The digest of what they showed.
+    pub expires_at: Option<Timestamp>,
+    /// Digest of the presented secret.
     shown: String,
 }
 
-/// How far the store has come, for whoever holds connections open.
+/// A state of the store, for callers with open connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// Another number after each change, by whichever process.
+pub struct StoreMoment {
+    /// Changes with each change of the store, by any process.
     pub generation: u64,
-    /// What ends at or before this is over.
+    /// Everything that expires at or before this time has expired.
     pub now: Timestamp,
 }
 
-impl Known {
-    /// Whether both came with the same secret of the same credential.
+impl KnownIdentity {
+    /// Whether both were authenticated with the same secret of the same credential.
     pub fn is_same_visitor(&self, other: &Self) -> bool {
         self.id == other.id && self.shown == other.shown
     }
 
     pub fn session(&self) -> Option<&SessionId> {
         match &self.owner {
-            Owner::Session { id, .. } => Some(id),
-            Owner::Local { .. } | Owner::Account { .. } => None,
+            CredentialOwner::Session { id, .. } => Some(id),
+            CredentialOwner::Local { .. } | CredentialOwner::Account { .. } => None,
         }
     }
 }
 
-/// By whose right something is changed.
+/// By whose rights a change is made.
 #[derive(Clone, Debug)]
 pub enum Authority<'a> {
-    /// Whoever can open the store, or owns the socket of the daemon: the way back in when every token is lost.
+    /// The user that can open the store or owns the daemon's socket: the way to recover when every token is lost.
     Owner(Principal),
-    Token(&'a Known),
+    Token(&'a KnownIdentity),
 }
 
 impl Authority<'_> {
@@ -108,48 +108,53 @@ impl Authority<'_> {
         }
     }
 
-    pub(crate) fn require(&self, scope: Scope) -> Result<(), Denied> {
+    pub(crate) fn require(&self, scope: Scope) -> Result<(), AuthError> {
         match self {
             Self::Owner(_) => Ok(()),
             Self::Token(known) if known.rights.scopes.contains(scope) => Ok(()),
-            Self::Token(_) => Err(Denied::Scope(scope)),
+            Self::Token(_) => Err(AuthError::Scope(scope)),
         }
     }
 
-    /// Whether this is the holder of credential `id`.
+    /// Whether this authority holds credential `id`.
     fn holds(&self, id: &CredentialId) -> bool {
         matches!(self, Self::Token(known) if known.id == *id)
     }
 
-    /// What a new credential is worth nothing without: whatever was shown when it was made. That the same person could come
-    /// again with a password or a device key says nothing about whoever has the cookie or the token of this hour.
-    fn parent(&self) -> Option<&Known> {
+    /// The parent of a new credential: the credential presented for its creation. A password or a device key of the
+    /// same person does not count, because a stolen cookie or token does not include them.
+    fn parent(&self) -> Option<&KnownIdentity> {
         match self {
             Self::Owner(_) => None,
             Self::Token(known) => Some(known),
         }
     }
 
-    fn owner(&self) -> Owner {
+    fn owner(&self) -> CredentialOwner {
         match self {
-            Self::Owner(Principal::Operator { uid, .. }) => Owner::Local { uid: *uid },
-            Self::Owner(_) => Owner::Local { uid: rustix::process::geteuid().as_raw() },
+            Self::Owner(Principal::Operator { uid, .. }) => CredentialOwner::Local { uid: *uid },
+            Self::Owner(_) => CredentialOwner::Local { uid: rustix::process::geteuid().as_raw() },
             Self::Token(known) => known.owner.clone(),
         }
     }
 }
 
 impl Identities {
-    /// The store below `state_dir`, which exists. `node` is the name of this machine.
-    pub fn open(state_dir: &Path, node: &str, witness: Arc<dyn Witness>) -> Result<Self, IdentityError> {
-        let store = Sqlite::open(state_dir)?;
+    /// Opens the store below `state_dir`, which exists. `node` is the name of this machine.
+    pub fn open(state_dir: &Path, node: &str, witness: Arc<dyn AuditSink>) -> Result<Self, IdentityError> {
+        let store = SqliteIdentityStore::open(state_dir)?;
         Ok(Self::with(Box::new(store), node, witness, Arc::new(SystemClock)))
     }
 
-    pub fn with(store: Box<dyn Store>, node: &str, witness: Arc<dyn Witness>, clock: Arc<dyn Clock>) -> Self {
+    pub fn with(
+        store: Box<dyn IdentityStore>,
+        node: &str,
+        witness: Arc<dyn AuditSink>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         Self {
             store,
-            reached: Mutex::new(Reached::new(clock.as_ref())),
+            reached: Mutex::new(LatestTime::new(clock.as_ref())),
             throttle: Mutex::default(),
             familiar: Mutex::default(),
             seen: Mutex::default(),
@@ -159,88 +164,104 @@ impl Identities {
         }
     }
 
-    /// Whoever holds connections open looks at it, and asks [`Identities::standing`] about each when the generation is
-    /// another or its time is over.
-    pub fn moment(&self) -> Result<Moment, IdentityError> {
+    /// For callers with open connections: check each with [`Identities::standing`] when the generation changed or its
+    /// expiry has passed.
+    pub fn moment(&self) -> Result<StoreMoment, IdentityError> {
         self.read(|rows| {
-            let generation = store::get(rows, Table::Own, GENERATION)?.unwrap_or_default();
-            Ok(Moment { generation, now: self.now(rows)? })
+            let generation = store::get(rows, RecordTable::Own, GENERATION)?.unwrap_or_default();
+            Ok(StoreMoment { generation, now: self.now(rows)? })
         })
     }
 
-    /// Whether another process keeps everybody from making, ending and using up anything. Who is in stays in.
+    /// Whether another process blocks changes of the store. Authentication still works then.
     pub fn is_held(&self) -> Result<bool, IdentityError> {
         Ok(self.store.is_held()?)
     }
 
     fn read<T>(
         &self,
-        mut look: impl FnMut(&dyn Rows) -> Result<T, IdentityError>,
+        mut look: impl FnMut(&dyn RecordRows) -> Result<T, IdentityError>,
     ) -> Result<T, IdentityError> {
         let mut seen = None;
         self.store.read(&mut |rows| seen = Some(look(rows)))?;
-        seen.unwrap_or(Err(StoreError::Poisoned.into()))
+        seen.unwrap_or(Err(IdentityStoreError::Poisoned.into()))
     }
 
-    /// One change: read, judged and written in one transaction, and written down in it.
+    /// One change: read, check, write and record in one transaction.
     fn change<T>(
         &self,
-        mut edit: impl FnMut(&mut dyn Rows, Timestamp) -> Result<T, IdentityError>,
+        mut edit: impl FnMut(&mut dyn RecordRows, Timestamp) -> Result<T, IdentityError>,
     ) -> Result<T, IdentityError> {
         let mut made = None;
         self.store.change(&mut |rows| {
             let edited = self.begin(rows).and_then(|now| edit(rows, now));
-            let end = if edited.is_ok() { End::Keep } else { End::Undo };
+            let end = if edited.is_ok() { TransactionEnd::Keep } else { TransactionEnd::Undo };
             made = Some(edited);
             end
         })?;
-        made.unwrap_or(Err(StoreError::Poisoned.into()))
+        made.unwrap_or(Err(IdentityStoreError::Poisoned.into()))
     }
 
-    fn begin(&self, rows: &mut dyn Rows) -> Result<Timestamp, IdentityError> {
+    fn begin(&self, rows: &mut dyn RecordRows) -> Result<Timestamp, IdentityError> {
         let now = self.now(rows)?;
-        store::put(rows, Table::Own, REACHED, &now)?;
+        store::put(rows, RecordTable::Own, REACHED, &now)?;
         Ok(now)
     }
 
-    fn now(&self, rows: &(impl Rows + ?Sized)) -> Result<Timestamp, IdentityError> {
-        let stored = store::get(rows, Table::Own, REACHED)?;
+    fn now(&self, rows: &(impl RecordRows + ?Sized)) -> Result<Timestamp, IdentityError> {
+        let stored = store::get(rows, RecordTable::Own, REACHED)?;
         Ok(locked(&self.reached)?.advance(self.clock.as_ref(), stored))
     }
 
-    /// The last step of a change that matters to whoever is in.
+    /// The last step of a change that may affect open connections: increments the generation and records the change.
     fn tell(
         &self,
-        rows: &mut dyn Rows,
+        rows: &mut dyn RecordRows,
         by: &Principal,
         change: &IdentityChange,
     ) -> Result<(), IdentityError> {
         self.tell_all(rows, by, std::slice::from_ref(change))
     }
 
-    /// The same for changes that are made together.
+    /// The same for several changes.
     fn tell_all(
         &self,
-        rows: &mut dyn Rows,
+        rows: &mut dyn RecordRows,
         by: &Principal,
         changes: &[IdentityChange],
     ) -> Result<(), IdentityError> {
-        let generation: u64 = store::get(rows, Table::Own, GENERATION)?.unwrap_or_default();
-        store::put(rows, Table::Own, GENERATION, &generation.wrapping_add(1))?;
+        next_generation(rows)?;
         Ok(self.witness.changed(by, changes)?)
+    }
+
+    /// The last step of a change that only takes something away. A ledger that cannot be written does not keep a token valid.
+    fn tell_taken_away(
+        &self,
+        rows: &mut dyn RecordRows,
+        by: &Principal,
+        changes: &[IdentityChange],
+    ) -> Result<(), IdentityError> {
+        next_generation(rows)?;
+        self.witness.taken_away(by, changes);
+        Ok(())
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, StoreError> {
-    mutex.lock().map_err(|_poisoned| StoreError::Poisoned)
+fn next_generation(rows: &mut dyn RecordRows) -> Result<(), IdentityStoreError> {
+    let generation: u64 = store::get(rows, RecordTable::Own, GENERATION)?.unwrap_or_default();
+    store::put(rows, RecordTable::Own, GENERATION, &generation.wrapping_add(1))
 }
 
-fn keep(rows: &mut dyn Rows, credential: &Credential) -> Result<(), StoreError> {
-    store::put(rows, Table::Credential, credential.id.as_str(), credential)
+fn locked<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, IdentityStoreError> {
+    mutex.lock().map_err(|_poisoned| IdentityStoreError::Poisoned)
 }
 
-fn noted(verb: IdentityVerb, credential: &Credential) -> IdentityChange {
-    let end = credential.expires.map_or("without end".to_owned(), |end| format!("until {end}"));
+fn keep(rows: &mut dyn RecordRows, credential: &CredentialRecord) -> Result<(), IdentityStoreError> {
+    store::put(rows, RecordTable::Credential, credential.id.as_str(), credential)
+}
+
+fn noted(verb: IdentityVerb, credential: &CredentialRecord) -> IdentityChange {
+    let end = credential.expires_at.map_or("without end".to_owned(), |end| format!("until {end}"));
     IdentityChange {
         verb,
         subject: credential.id.to_string(),
@@ -251,7 +272,7 @@ fn noted(verb: IdentityVerb, credential: &Credential) -> IdentityChange {
     }
 }
 
-/// What people call something: shown, never parsed.
+/// A label is shown, never parsed.
 fn label(text: &str) -> Result<String, IdentityError> {
     let wrong = |why| IdentityError::Name { text: text.chars().take(LONGEST_NAME).collect(), why };
     match text {
@@ -262,7 +283,7 @@ fn label(text: &str) -> Result<String, IdentityError> {
     }
 }
 
-/// The end of something that begins now.
+/// The expiry of something that starts now.
 fn end(now: Timestamp, lifetime: SignedDuration) -> Result<Timestamp, IdentityError> {
     if lifetime <= SignedDuration::ZERO {
         return Err(IdentityError::End);

@@ -1,13 +1,14 @@
-//! Who somebody is, and what they may do: operators with passwords, tokens, paired devices, sessions.
+//! Identity: operators with passwords, tokens, paired devices and session tokens.
 //!
-//! Start reading at [`Identities`]. A secret is seen once, by whoever it is for; what is kept is its digest. Rights only
-//! narrow on their way from one credential to the next ([`ringfence_types::Rights`]).
+//! Start reading at [`Identities`]. A secret is shown once, to its holder; the store keeps its digest. Rights only
+//! narrow from one credential to the next ([`ringfence_types::Rights`]).
 //!
-//! INVARIANT: no change without a record: the [`Witness`] writes inside the transaction that changes the store. What it
-//! cannot write does not happen.
+//! INVARIANT: no change without a record. The [`AuditSink`] records inside the transaction that changes the store; if
+//! it fails, the change is rolled back.
 //!
-//! INVARIANT: whoever asks is looked up each time. What was revoked a moment ago, by any process, is revoked.
+//! INVARIANT: every authentication reads the store, so a revocation by any process counts at once.
 
+mod audit_sink;
 mod clock;
 mod error;
 mod identities;
@@ -20,18 +21,17 @@ mod store;
 mod tests;
 mod throttle;
 mod token;
-mod witness;
 
+pub use audit_sink::{AuditSink, AuditWriteError};
 pub use clock::{Clock, SystemClock};
-pub use error::{Denied, IdentityError};
+pub use error::{AuthError, IdentityError};
 pub use identities::{
-    Authority, Grantee, Identities, Known, Lifetime, Minted, Moment, NewOperator, NewPairing, NewToken,
-    Offered, Source, WebSession,
+    Authority, Identities, KnownIdentity, LoginSource, MintedCredential, NewOperator, NewPairing, NewToken,
+    PairingOffer, SessionTokenSpec, StoreMoment, TokenLifetime, WebSession,
 };
 pub use password::PasswordError;
-pub use proof::{Challenge, DeviceKey, Purpose, Signature, code_of, signed_text};
-pub use record::{CredentialId, Meta, OperatorMeta, Owner, PairingMeta};
-pub use sqlite::Sqlite;
-pub use store::{Rows, Store, StoreError, Table};
+pub use proof::{Challenge, DeviceKey, DeviceSignature, ProofPurpose, code_of, signed_text};
+pub use record::{CredentialId, CredentialOwner, CredentialSummary, OperatorSummary, PairingSummary};
+pub use sqlite::SqliteIdentityStore;
+pub use store::{IdentityStore, IdentityStoreError, RecordRows, RecordTable};
 pub use token::{TokenText, of_browser};
-pub use witness::{Unwitnessed, Witness};

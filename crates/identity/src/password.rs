@@ -1,4 +1,4 @@
-//! Passwords: argon2id, at most two at once, and as slow for names that nobody has.
+//! Passwords: argon2id, at most two at once. Unknown names take as long as known ones.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -6,10 +6,10 @@ use argon2::Argon2;
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher as _, PasswordVerifier as _};
 
-/// In characters. What is typed seldom may be long; nothing else is asked of it.
+/// In characters. Length is the only requirement.
 const SHORTEST: usize = 12;
 const LONGEST: usize = 1024;
-/// Each takes 19 MiB while it runs.
+/// Each hash takes 19 MiB while it runs.
 const AT_ONCE: usize = 2;
 
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum PasswordError {
     Hash(argon2::password_hash::Error),
 }
 
-/// A password that may become one.
+/// Checks the form of a new password and hashes it.
 pub(crate) fn hashed(password: &[u8]) -> Result<String, PasswordError> {
     let text = std::str::from_utf8(password).map_err(|_not_text| PasswordError::NotText)?;
     if text.contains(['\n', '\r', '\0']) {
@@ -40,7 +40,8 @@ pub(crate) fn hashed(password: &[u8]) -> Result<String, PasswordError> {
     }
 }
 
-/// `known`: what is kept of the password of this name; `None`: nobody has it, and finding that out takes as long.
+/// `known` is the stored hash. `None`: the name is unknown, and the check takes as long, so that timing does not reveal
+/// it.
 pub(crate) fn is_right(password: &[u8], known: Option<&str>) -> bool {
     if password.len() > LONGEST {
         return false;
@@ -50,7 +51,7 @@ pub(crate) fn is_right(password: &[u8], known: Option<&str>) -> bool {
         Some(parsed) => Argon2::default().verify_password(password, &parsed).is_ok(),
         None => {
             let mut wasted = [0_u8; 32];
-            // Only its time counts.
+            // Only the time matters.
             let _time = Argon2::default().hash_password_into(password, b"no such operator", &mut wasted);
             false
         }
@@ -60,22 +61,22 @@ pub(crate) fn is_right(password: &[u8], known: Option<&str>) -> bool {
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
 
-/// More than a few at once would take the memory of whoever lets them in.
+/// Bounds concurrent hashes, which would otherwise exhaust the daemon's memory.
 fn in_turn<T>(work: impl FnOnce() -> T) -> T {
     let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut running =
         ENDED.wait_while(running, |count| *count >= AT_ONCE).unwrap_or_else(PoisonError::into_inner);
     *running += 1;
     drop(running);
-    let turn = Turn;
+    let turn = HashSlot;
     let done = work();
     drop(turn);
     done
 }
 
-struct Turn;
+struct HashSlot;
 
-impl Drop for Turn {
+impl Drop for HashSlot {
     fn drop(&mut self) {
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         *running = running.saturating_sub(1);

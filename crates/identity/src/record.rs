@@ -1,16 +1,16 @@
-//! What is kept: operators, credentials, pairings and challenges. No secret is in any of them.
+//! Stored records: operators, credentials, pairings and challenges. None contains a secret.
 
 use std::fmt;
 
 use jiff::Timestamp;
-use ringfence_types::{Attenuation, Bytes, CredentialKind, Principal, Rights, SessionId};
+use ringfence_types::{Attenuation, ByteString, CredentialKind, Principal, Rights, SessionId};
 use serde::{Deserialize, Serialize};
 
 use crate::token::{hex, is_hex};
 
 const ID_BYTES: usize = 8;
 
-/// The public part of a credential, a pairing or a challenge.
+/// The public id of a credential or a pairing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CredentialId(String);
@@ -22,7 +22,7 @@ impl CredentialId {
         Ok(Self(hex(bytes)))
     }
 
-    /// As it is written, or as a token that begins with it.
+    /// Parses the 16 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         (text.len() == ID_BYTES * 2 && is_hex(text)).then(|| Self(text.to_owned()))
     }
@@ -38,19 +38,19 @@ impl fmt::Display for CredentialId {
     }
 }
 
-/// Whose a credential is.
+/// The owner of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Owner {
-    /// Whoever owns the state directory.
+pub enum CredentialOwner {
+    /// The user that owns the state directory.
     Local { uid: u32 },
-    /// An operator with a name of their own.
+    /// An operator with an account.
     Account { name: String },
-    /// What runs in a session.
+    /// The agent of a session.
     Session { id: SessionId, agent: Option<String> },
 }
 
-impl Owner {
+impl CredentialOwner {
     pub(crate) fn principal(&self, credential: &CredentialId, node: &str) -> Principal {
         match self {
             Self::Local { uid } => Principal::Operator {
@@ -69,71 +69,72 @@ impl Owner {
     }
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for CredentialOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local { uid } => write!(f, "user {uid}"),
-            Self::Account { name } => f.write_str(&Bytes::from(name.as_str()).display()),
+            Self::Account { name } => f.write_str(&ByteString::from(name.as_str()).display()),
             Self::Session { id, .. } => write!(f, "{id}"),
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Credential {
+pub(crate) struct CredentialRecord {
     pub(crate) id: CredentialId,
     pub(crate) kind: CredentialKind,
     /// SHA-256 of the whole token.
     pub(crate) digest: String,
     pub(crate) label: String,
-    pub(crate) owner: Owner,
+    pub(crate) owner: CredentialOwner,
     pub(crate) rights: Rights,
     pub(crate) attenuation: Attenuation,
-    /// Calls that were made with it, where they are counted.
+    /// Calls made with it, if they are counted.
     pub(crate) spent: u64,
-    /// It is worth nothing once this one is.
+    /// The credential becomes invalid with its parent.
     pub(crate) parent: Option<CredentialId>,
-    /// Of a sign-in: whoever gave its operator the password, as it was then.
+    /// For a web login: the credentials behind the operator's password at that time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) given_with: Vec<CredentialId>,
-    pub(crate) made: Timestamp,
-    pub(crate) made_by: String,
-    pub(crate) expires: Option<Timestamp>,
-    pub(crate) renewed: Option<Timestamp>,
-    pub(crate) revoked: Option<Timestamp>,
+    pub(crate) created_at: Timestamp,
+    pub(crate) created_by: String,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) renewed_at: Option<Timestamp>,
+    pub(crate) revoked_at: Option<Timestamp>,
     /// The public key of a device, in hexadecimal.
     pub(crate) key: Option<String>,
-    /// When a device cannot be renewed any more.
+    /// When the device must be paired again.
     pub(crate) ends: Option<Timestamp>,
-    /// SHA-256 of what the page of a browser has beside the cookie.
+    /// SHA-256 of the CSRF token, which the page of a browser has beside the cookie.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) page: Option<String>,
 }
 
-/// A credential as everybody who may know of it sees it.
+/// The public view of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Meta {
+pub struct CredentialSummary {
     pub id: CredentialId,
     pub kind: CredentialKind,
     pub label: String,
-    pub owner: Owner,
+    pub owner: CredentialOwner,
     pub rights: Rights,
     pub attenuation: Attenuation,
     pub calls_made: u64,
     pub parent: Option<CredentialId>,
-    pub made: Timestamp,
-    pub made_by: String,
-    pub expires: Option<Timestamp>,
-    pub renewed: Option<Timestamp>,
-    pub revoked: Option<Timestamp>,
-    /// Of a device.
+    pub created_at: Timestamp,
+    pub created_by: String,
+    pub expires_at: Option<Timestamp>,
+    pub renewed_at: Option<Timestamp>,
+    pub revoked_at: Option<Timestamp>,
+    /// The public key of a device.
     pub key: Option<String>,
 }
 
-impl From<Credential> for Meta {
-    fn from(credential: Credential) -> Self {
-        let Credential { id, kind, label, owner, rights, attenuation, spent, parent, .. } = credential;
-        let Credential { made, made_by, expires, renewed, revoked, key, .. } = credential;
+impl From<CredentialRecord> for CredentialSummary {
+    fn from(credential: CredentialRecord) -> Self {
+        let CredentialRecord { id, kind, label, owner, rights, attenuation, spent, parent, .. } = credential;
+        let CredentialRecord { created_at, created_by, expires_at, renewed_at, revoked_at, key, .. } =
+            credential;
         let calls_made = spent;
         Self {
             id,
@@ -144,61 +145,61 @@ impl From<Credential> for Meta {
             attenuation,
             calls_made,
             parent,
-            made,
-            made_by,
-            expires,
-            renewed,
-            revoked,
+            created_at,
+            created_by,
+            expires_at,
+            renewed_at,
+            revoked_at,
             key,
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Operator {
+pub(crate) struct OperatorRecord {
     pub(crate) name: String,
     /// As a PHC string.
     pub(crate) password: String,
     pub(crate) rights: Rights,
-    pub(crate) made: Timestamp,
-    pub(crate) made_by: String,
-    pub(crate) password_set: Timestamp,
-    /// The credential that the password was given with, and all that it goes back to. Empty: the owner of the machine gave it.
+    pub(crate) created_at: Timestamp,
+    pub(crate) created_by: String,
+    pub(crate) password_set_at: Timestamp,
+    /// The credential that set the password, with its ancestors. Empty: the owner of the machine set it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) given_with: Vec<CredentialId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OperatorMeta {
+pub struct OperatorSummary {
     pub name: String,
     pub rights: Rights,
-    pub made: Timestamp,
-    pub made_by: String,
-    pub password_set: Timestamp,
+    pub created_at: Timestamp,
+    pub created_by: String,
+    pub password_set_at: Timestamp,
 }
 
-impl From<Operator> for OperatorMeta {
-    fn from(operator: Operator) -> Self {
-        let Operator { name, rights, made, made_by, password_set, .. } = operator;
-        Self { name, rights, made, made_by, password_set }
+impl From<OperatorRecord> for OperatorSummary {
+    fn from(operator: OperatorRecord) -> Self {
+        let OperatorRecord { name, rights, created_at, created_by, password_set_at, .. } = operator;
+        Self { name, rights, created_at, created_by, password_set_at }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Stage {
-    /// The client has not shown yet that it has the key.
+pub(crate) enum PairingStage {
+    /// The device has not yet proved possession of its key.
     Asked,
-    /// It waits for an operator.
+    /// Waits for an operator.
     Proven,
     Approved {
         rights: Rights,
-        owner: Owner,
+        owner: CredentialOwner,
         by: String,
-        /// The credential of whoever approved it, without which the device is worth nothing.
+        /// The approver's credential. The device becomes invalid with it.
         #[serde(default)]
         parent: Option<CredentialId>,
-        /// When that one ends.
+        /// The expiry of that credential.
         #[serde(default)]
         until: Option<Timestamp>,
     },
@@ -206,39 +207,39 @@ pub(crate) enum Stage {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Pairing {
+pub(crate) struct PairingRecord {
     pub(crate) id: CredentialId,
     pub(crate) label: String,
     pub(crate) key: String,
     pub(crate) wants: Rights,
     pub(crate) source: String,
-    pub(crate) asked: Timestamp,
-    pub(crate) expires: Timestamp,
-    pub(crate) stage: Stage,
+    pub(crate) requested_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+    pub(crate) stage: PairingStage,
 }
 
-/// A request of a device that waits for an operator.
+/// A pairing request that waits for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PairingMeta {
+pub struct PairingSummary {
     pub id: CredentialId,
-    /// What the client says of itself.
+    /// The client's own claim.
     pub label: String,
-    /// The client shows the same: it stands for its key.
+    /// Derived from the key. The client shows the same code.
     pub code: String,
     pub wants: Rights,
     pub source: String,
-    pub asked: Timestamp,
-    pub expires: Timestamp,
+    pub requested_at: Timestamp,
+    pub expires_at: Timestamp,
 }
 
-/// What a device has to sign next. Once.
+/// An outstanding challenge, valid once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Nonce {
     pub(crate) nonce: String,
-    /// The pairing or the device that it is for.
+    /// The pairing or the device.
     pub(crate) subject: CredentialId,
-    pub(crate) expires: Timestamp,
-    /// Who asked for it.
+    pub(crate) expires_at: Timestamp,
+    /// The source of the request.
     #[serde(default)]
     pub(crate) source: String,
 }

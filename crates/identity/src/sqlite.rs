@@ -1,4 +1,4 @@
-//! One SQLite file in a directory that only its owner can enter.
+//! The identity store: one SQLite file in a private directory.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
@@ -11,13 +11,13 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, TransactionBehavior, params};
 
-use crate::store::{End, Rows, Store, StoreError, Table};
+use crate::store::{IdentityStore, IdentityStoreError, RecordRows, RecordTable, TransactionEnd};
 
-/// `RFI1`: tells this file from any other SQLite file.
+/// `RFI1`: identifies the file format.
 const APPLICATION_ID: i64 = 0x5246_4931;
 const FORMAT: i64 = 1;
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longer than another process takes for a change.
+/// Longer than a change of another process takes.
 const HELD: Duration = Duration::from_secs(1);
 
 const SCHEMA: &str = "
@@ -29,20 +29,20 @@ const SCHEMA: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// The store of one machine. In the mode of its journal whoever reads waits for nobody, so that reading has a connection of its
-/// own: a change may wait for another process, and everybody who shows a token would wait behind it.
+/// The store of one machine. In WAL mode reads do not wait for writes. Reads have their own connection, because a
+/// change may wait for another process and would block every authentication behind it.
 #[derive(Debug)]
-pub struct Sqlite {
+pub struct SqliteIdentityStore {
     reading: Mutex<Connection>,
     writing: Mutex<Connection>,
     probing: Mutex<Connection>,
-    /// What was found when it was last tried whether somebody holds the store.
+    /// Result of the last probe for a blocked store.
     was_held: AtomicBool,
 }
 
-impl Sqlite {
-    /// The store below `state_dir`, which exists; made if there is none.
-    pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
+impl SqliteIdentityStore {
+    /// Opens the store below `state_dir`, which exists, and creates it if it is missing.
+    pub fn open(state_dir: &Path) -> Result<Self, IdentityStoreError> {
         let directory = Self::directory(state_dir);
         make_private(&directory)?;
         let path = directory.join("identity.db");
@@ -56,7 +56,7 @@ impl Sqlite {
         Ok(Self { reading, writing, probing, was_held: AtomicBool::new(false) })
     }
 
-    /// What must stay out of reach of everything that runs inside.
+    /// The directory, which every fence must hide.
     pub fn directory(state_dir: &Path) -> PathBuf {
         state_dir.join("identity")
     }
@@ -76,21 +76,21 @@ fn opened(path: &Path) -> rusqlite::Result<Connection> {
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(PATIENCE)?;
-    // Whatever somebody planted in the file stays inert.
+    // Disables triggers and views that an attacker may have planted in the file.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    // What is removed is overwritten.
+    // Overwrites deleted content.
     connection.pragma_update(None, "secure_delete", "ON")
 }
 
-fn prepare(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+fn prepare(connection: &Connection, path: &Path) -> Result<(), IdentityStoreError> {
     let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     match (number("application_id")?, number("user_version")?) {
-        // Of two processes that come here at once, both write the same.
+        // Two processes that start at the same time write the same values.
         (0, 0) => {
             connection.execute_batch(SCHEMA)?;
             connection.pragma_update(None, "user_version", FORMAT)?;
@@ -98,13 +98,13 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), StoreError> {
             Ok(())
         }
         (0, FORMAT) | (APPLICATION_ID, FORMAT) => Ok(connection.execute_batch(SCHEMA)?),
-        (APPLICATION_ID, found) => Err(StoreError::Newer { found, known: FORMAT }),
-        _ => Err(StoreError::Strange { path: path.to_owned() }),
+        (APPLICATION_ID, found) => Err(IdentityStoreError::Newer { found, known: FORMAT }),
+        _ => Err(IdentityStoreError::Strange { path: path.to_owned() }),
     }
 }
 
-fn make_private(directory: &Path) -> Result<(), StoreError> {
-    let failed = |source| StoreError::Place { path: directory.to_owned(), source };
+fn make_private(directory: &Path) -> Result<(), IdentityStoreError> {
+    let failed = |source| IdentityStoreError::Place { path: directory.to_owned(), source };
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
         _ => {}
@@ -116,8 +116,8 @@ fn make_private(directory: &Path) -> Result<(), StoreError> {
     check(directory, &found)
 }
 
-fn make_file(path: &Path) -> Result<(), StoreError> {
-    let failed = |source| StoreError::Place { path: path.to_owned(), source };
+fn make_file(path: &Path) -> Result<(), IdentityStoreError> {
+    let failed = |source| IdentityStoreError::Place { path: path.to_owned(), source };
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     match made {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
@@ -130,16 +130,16 @@ fn make_file(path: &Path) -> Result<(), StoreError> {
     check(path, &found)
 }
 
-fn strange_kind(path: &Path) -> StoreError {
-    StoreError::NotPrivate {
+fn strange_kind(path: &Path) -> IdentityStoreError {
+    IdentityStoreError::NotPrivate {
         path: path.to_owned(),
         why: "it is a link, or something else than was put there",
     }
 }
 
-/// What somebody else could have read or put there is not used, and not repaired either: the owner has to know.
-fn check(path: &Path, found: &fs::Metadata) -> Result<(), StoreError> {
-    let refused = |why| Err(StoreError::NotPrivate { path: path.to_owned(), why });
+/// Refuses a file that another user could have read or written. It is not repaired either: the owner has to know.
+fn check(path: &Path, found: &fs::Metadata) -> Result<(), IdentityStoreError> {
+    let refused = |why| Err(IdentityStoreError::NotPrivate { path: path.to_owned(), why });
     if found.uid() != rustix::process::geteuid().as_raw() {
         return refused("it belongs to another user");
     }
@@ -149,57 +149,64 @@ fn check(path: &Path, found: &fs::Metadata) -> Result<(), StoreError> {
     Ok(())
 }
 
-struct Transaction<'a>(rusqlite::Transaction<'a>);
+struct SqliteTransaction<'a>(rusqlite::Transaction<'a>);
 
-impl Rows for Transaction<'_> {
-    fn get(&self, table: Table, id: &str) -> Result<Option<String>, StoreError> {
+impl RecordRows for SqliteTransaction<'_> {
+    fn get(&self, table: RecordTable, id: &str) -> Result<Option<String>, IdentityStoreError> {
         let mut statement = self.0.prepare_cached("SELECT body FROM row WHERE kind = ?1 AND id = ?2")?;
         Ok(statement.query_row(params![table.word(), id], |row| row.get(0)).optional()?)
     }
 
-    fn all(&self, table: Table) -> Result<Vec<String>, StoreError> {
+    fn all(&self, table: RecordTable) -> Result<Vec<String>, IdentityStoreError> {
         let mut statement = self.0.prepare_cached("SELECT body FROM row WHERE kind = ?1 ORDER BY id")?;
         let rows = statement.query_map(params![table.word()], |row| row.get(0))?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    fn count(&self, table: Table) -> Result<usize, StoreError> {
+    fn count(&self, table: RecordTable) -> Result<usize, IdentityStoreError> {
         let mut statement = self.0.prepare_cached("SELECT count(*) FROM row WHERE kind = ?1")?;
         let count: i64 = statement.query_row(params![table.word()], |row| row.get(0))?;
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
 
-    fn put(&mut self, table: Table, id: &str, body: &str) -> Result<(), StoreError> {
+    fn put(&mut self, table: RecordTable, id: &str, body: &str) -> Result<(), IdentityStoreError> {
         let sql = "INSERT INTO row (kind, id, body) VALUES (?1, ?2, ?3)
                    ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body";
         self.0.prepare_cached(sql)?.execute(params![table.word(), id, body])?;
         Ok(())
     }
 
-    fn remove(&mut self, table: Table, id: &str) -> Result<(), StoreError> {
+    fn remove(&mut self, table: RecordTable, id: &str) -> Result<(), IdentityStoreError> {
         let mut statement = self.0.prepare_cached("DELETE FROM row WHERE kind = ?1 AND id = ?2")?;
         statement.execute(params![table.word(), id])?;
         Ok(())
     }
 }
 
-impl Store for Sqlite {
-    fn read(&self, look: &mut dyn FnMut(&dyn Rows)) -> Result<(), StoreError> {
+impl IdentityStore for SqliteIdentityStore {
+    fn read(&self, look: &mut dyn FnMut(&dyn RecordRows)) -> Result<(), IdentityStoreError> {
         let mut connection = locked(&self.reading)?;
-        let transaction = Transaction(connection.transaction_with_behavior(TransactionBehavior::Deferred)?);
+        let transaction =
+            SqliteTransaction(connection.transaction_with_behavior(TransactionBehavior::Deferred)?);
         look(&transaction);
         Ok(transaction.0.rollback()?)
     }
 
-    fn change(&self, edit: &mut dyn FnMut(&mut dyn Rows) -> End) -> Result<(), StoreError> {
+    fn change(
+        &self,
+        edit: &mut dyn FnMut(&mut dyn RecordRows) -> TransactionEnd,
+    ) -> Result<(), IdentityStoreError> {
         changed(&mut *locked(&self.writing)?, edit)
     }
 
-    fn change_if_free(&self, edit: &mut dyn FnMut(&mut dyn Rows) -> End) -> Result<(), StoreError> {
+    fn change_if_free(
+        &self,
+        edit: &mut dyn FnMut(&mut dyn RecordRows) -> TransactionEnd,
+    ) -> Result<(), IdentityStoreError> {
         let mut connection = match self.writing.try_lock() {
             Ok(connection) => connection,
             Err(TryLockError::WouldBlock) => return Ok(()),
-            Err(TryLockError::Poisoned(_)) => return Err(StoreError::Poisoned),
+            Err(TryLockError::Poisoned(_)) => return Err(IdentityStoreError::Poisoned),
         };
         connection.busy_timeout(Duration::ZERO)?;
         let done = changed(&mut connection, edit);
@@ -207,14 +214,14 @@ impl Store for Sqlite {
         if is_busy(&done) { Ok(()) } else { done }
     }
 
-    fn is_held(&self) -> Result<bool, StoreError> {
+    fn is_held(&self) -> Result<bool, IdentityStoreError> {
         let mut connection = match self.probing.try_lock() {
             Ok(connection) => connection,
-            // Somebody tries it: one at a time, however many ask.
+            // Another thread is probing. One probe at a time is enough.
             Err(TryLockError::WouldBlock) => return Ok(self.was_held.load(Ordering::Relaxed)),
-            Err(TryLockError::Poisoned(_)) => return Err(StoreError::Poisoned),
+            Err(TryLockError::Poisoned(_)) => return Err(IdentityStoreError::Poisoned),
         };
-        let tried = changed(&mut connection, &mut |_| End::Undo);
+        let tried = changed(&mut connection, &mut |_| TransactionEnd::Undo);
         self.was_held.store(is_busy(&tried), Ordering::Relaxed);
         if is_busy(&tried) { Ok(true) } else { tried.map(|()| false) }
     }
@@ -222,22 +229,22 @@ impl Store for Sqlite {
 
 fn changed(
     connection: &mut Connection,
-    edit: &mut dyn FnMut(&mut dyn Rows) -> End,
-) -> Result<(), StoreError> {
-    // Immediate: what is read in it cannot be changed by another before it is written.
+    edit: &mut dyn FnMut(&mut dyn RecordRows) -> TransactionEnd,
+) -> Result<(), IdentityStoreError> {
+    // Immediate: no other process can change what this transaction reads before it writes.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let mut transaction = Transaction(transaction);
+    let mut transaction = SqliteTransaction(transaction);
     match edit(&mut transaction) {
-        End::Keep => Ok(transaction.0.commit()?),
-        End::Undo => Ok(transaction.0.rollback()?),
+        TransactionEnd::Keep => Ok(transaction.0.commit()?),
+        TransactionEnd::Undo => Ok(transaction.0.rollback()?),
     }
 }
 
-fn is_busy(done: &Result<(), StoreError>) -> bool {
+fn is_busy(done: &Result<(), IdentityStoreError>) -> bool {
     let code = |error: &rusqlite::Error| error.sqlite_error_code();
-    matches!(done, Err(StoreError::Sqlite(error)) if code(error) == Some(ErrorCode::DatabaseBusy))
+    matches!(done, Err(IdentityStoreError::Sqlite(error)) if code(error) == Some(ErrorCode::DatabaseBusy))
 }
 
-fn locked(connection: &Mutex<Connection>) -> Result<MutexGuard<'_, Connection>, StoreError> {
-    connection.lock().map_err(|_poisoned| StoreError::Poisoned)
+fn locked(connection: &Mutex<Connection>) -> Result<MutexGuard<'_, Connection>, IdentityStoreError> {
+    connection.lock().map_err(|_poisoned| IdentityStoreError::Poisoned)
 }

@@ -1,4 +1,4 @@
-//! Where records are kept: rows of JSON by kind and id, read and changed in transactions.
+//! The store interface: JSON rows by table and id, read and changed in transactions.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -8,29 +8,29 @@ use serde::de::DeserializeOwned;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StoreError {
-    #[error("cannot keep identities at `{}`", ringfence_types::Bytes::from(path.as_path()).display())]
+pub enum IdentityStoreError {
+    #[error("cannot keep identities at `{}`", ringfence_types::ByteString::from(path.as_path()).display())]
     Place { path: PathBuf, source: std::io::Error },
-    #[error("`{}` is not private: {why}", ringfence_types::Bytes::from(path.as_path()).display())]
+    #[error("`{}` is not private: {why}", ringfence_types::ByteString::from(path.as_path()).display())]
     NotPrivate { path: PathBuf, why: &'static str },
-    #[error("`{}` is not a store of identities", ringfence_types::Bytes::from(path.as_path()).display())]
+    #[error("`{}` is not a store of identities", ringfence_types::ByteString::from(path.as_path()).display())]
     Strange { path: PathBuf },
     #[error("the store of identities has format {found}; this program knows up to {known}")]
     Newer { found: i64, known: i64 },
     #[error("the store of identities cannot be used")]
     Sqlite(#[from] rusqlite::Error),
-    #[error("a record of identities makes no sense")]
+    #[error("a record of the identity store is invalid")]
     Record(#[from] serde_json::Error),
-    #[error("another thread broke while it held the store of identities")]
+    #[error("another thread panicked while it held the identity store")]
     Poisoned,
 }
 
-impl StoreError {
+impl IdentityStoreError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NotPrivate { path, .. } => Some(format!(
-                "look at `{0}` and at who could have changed it; `chmod go-rwx {0}` if nobody could",
-                ringfence_types::Bytes::from(path.as_path()).display()
+                "check `{0}` and who could have changed it; then `chmod go-rwx {0}`",
+                ringfence_types::ByteString::from(path.as_path()).display()
             )),
             Self::Place { .. } | Self::Sqlite(_) => {
                 Some("check that the state directory is writable and the disk is not full".to_owned())
@@ -46,18 +46,17 @@ impl StoreError {
     }
 }
 
-/// A kind of record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Table {
+pub enum RecordTable {
     Operator,
     Credential,
     Pairing,
     Challenge,
-    /// What the store knows of itself.
+    /// The store's own metadata.
     Own,
 }
 
-impl Table {
+impl RecordTable {
     pub fn word(self) -> &'static str {
         match self {
             Self::Operator => "operator",
@@ -69,55 +68,61 @@ impl Table {
     }
 }
 
-/// Rows inside of one transaction.
-pub trait Rows {
-    fn get(&self, table: Table, id: &str) -> Result<Option<String>, StoreError>;
-    fn all(&self, table: Table) -> Result<Vec<String>, StoreError>;
-    fn count(&self, table: Table) -> Result<usize, StoreError>;
-    fn put(&mut self, table: Table, id: &str, body: &str) -> Result<(), StoreError>;
-    fn remove(&mut self, table: Table, id: &str) -> Result<(), StoreError>;
+/// Rows inside one transaction.
+pub trait RecordRows {
+    fn get(&self, table: RecordTable, id: &str) -> Result<Option<String>, IdentityStoreError>;
+    fn all(&self, table: RecordTable) -> Result<Vec<String>, IdentityStoreError>;
+    fn count(&self, table: RecordTable) -> Result<usize, IdentityStoreError>;
+    fn put(&mut self, table: RecordTable, id: &str, body: &str) -> Result<(), IdentityStoreError>;
+    fn remove(&mut self, table: RecordTable, id: &str) -> Result<(), IdentityStoreError>;
 }
 
-/// What becomes of a transaction.
+/// Commit or rollback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum TransactionEnd {
     Keep,
     Undo,
 }
 
-/// A store with transactions: what is seen in one belongs together, and of two that change one waits for the other. Who only
-/// reads does not wait for who changes, nor for who waits to.
-pub trait Store: Send + Sync + Debug {
-    fn read(&self, look: &mut dyn FnMut(&dyn Rows)) -> Result<(), StoreError>;
-    /// On disk when it returns, or as it was.
-    fn change(&self, edit: &mut dyn FnMut(&mut dyn Rows) -> End) -> Result<(), StoreError>;
-    /// The same where nobody else is about to change it; otherwise nothing is done.
-    fn change_if_free(&self, edit: &mut dyn FnMut(&mut dyn Rows) -> End) -> Result<(), StoreError>;
-    /// Whether somebody else has kept it from being changed for longer than a change takes.
-    fn is_held(&self) -> Result<bool, StoreError>;
+/// A transactional store. Each transaction sees one consistent state, and changes are serialized. Reads wait neither
+/// for changes nor for waiting writers.
+pub trait IdentityStore: Send + Sync + Debug {
+    fn read(&self, look: &mut dyn FnMut(&dyn RecordRows)) -> Result<(), IdentityStoreError>;
+    /// Durable when it returns `Ok`, otherwise unchanged.
+    fn change(
+        &self,
+        edit: &mut dyn FnMut(&mut dyn RecordRows) -> TransactionEnd,
+    ) -> Result<(), IdentityStoreError>;
+    /// The same, but does nothing if another change is in progress.
+    fn change_if_free(
+        &self,
+        edit: &mut dyn FnMut(&mut dyn RecordRows) -> TransactionEnd,
+    ) -> Result<(), IdentityStoreError>;
+    /// Whether another process has blocked changes for longer than a change takes.
+    fn is_held(&self) -> Result<bool, IdentityStoreError>;
 }
 
 pub(crate) fn get<T: DeserializeOwned>(
-    rows: &(impl Rows + ?Sized),
-    table: Table,
+    rows: &(impl RecordRows + ?Sized),
+    table: RecordTable,
     id: &str,
-) -> Result<Option<T>, StoreError> {
-    rows.get(table, id)?.map(|body| serde_json::from_str(&body)).transpose().map_err(StoreError::from)
+) -> Result<Option<T>, IdentityStoreError> {
+    rows.get(table, id)?.map(|body| serde_json::from_str(&body)).transpose().map_err(IdentityStoreError::from)
 }
 
 pub(crate) fn all<T: DeserializeOwned>(
-    rows: &(impl Rows + ?Sized),
-    table: Table,
-) -> Result<Vec<T>, StoreError> {
+    rows: &(impl RecordRows + ?Sized),
+    table: RecordTable,
+) -> Result<Vec<T>, IdentityStoreError> {
     let bodies = rows.all(table)?;
-    bodies.iter().map(|body| serde_json::from_str(body).map_err(StoreError::from)).collect()
+    bodies.iter().map(|body| serde_json::from_str(body).map_err(IdentityStoreError::from)).collect()
 }
 
 pub(crate) fn put<T: Serialize>(
-    rows: &mut dyn Rows,
-    table: Table,
+    rows: &mut dyn RecordRows,
+    table: RecordTable,
     id: &str,
     record: &T,
-) -> Result<(), StoreError> {
+) -> Result<(), IdentityStoreError> {
     rows.put(table, id, &serde_json::to_string(record)?)
 }

@@ -1,4 +1,4 @@
-//! The whole store with a clock that tests set and a witness that remembers.
+//! Tests of the whole store, with a settable clock and an audit sink that keeps its lines.
 
 mod devices;
 mod operators;
@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use ringfence_types::{IdentityChange, Principal, Refusal, Rights, Scope, ScopeSet, Subtree, Within};
+use ringfence_types::{AllOrOnly, IdentityChange, Principal, Refusal, Rights, Scope, ScopeSet, Subtree};
 use tempfile::TempDir;
 
 use crate::clock::Clock;
 use crate::{
-    Authority, Denied, Identities, IdentityError, Known, Lifetime, Minted, NewToken, Source, Sqlite,
-    Unwitnessed, Witness,
+    AuditSink, AuditWriteError, AuthError, Authority, Identities, IdentityError, KnownIdentity, LoginSource,
+    MintedCredential, NewToken, SqliteIdentityStore, TokenLifetime,
 };
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl FakeClock {
         now.1 += Duration::from_secs(seconds);
     }
 
-    /// Somebody sets the clock on the wall.
+    /// Sets the wall clock back.
     fn set_back(&self, seconds: i64) {
         let mut now = self.0.lock().unwrap();
         now.0 = now.0.checked_sub(SignedDuration::from_secs(seconds)).unwrap();
@@ -53,12 +53,14 @@ impl Clock for FakeClock {
 struct Notes {
     lines: Mutex<Vec<String>>,
     broken: AtomicBool,
+    /// What was done and is not written.
+    late: Mutex<Vec<String>>,
 }
 
 impl Notes {
-    fn write(&self, line: String) -> Result<(), Unwitnessed> {
+    fn write(&self, line: String) -> Result<(), AuditWriteError> {
         if self.broken.load(Ordering::Relaxed) {
-            return Err(Unwitnessed("disk full".into()));
+            return Err(AuditWriteError("disk full".into()));
         }
         self.lines.lock().unwrap().push(line);
         Ok(())
@@ -73,12 +75,25 @@ impl Notes {
     }
 }
 
-impl Witness for Notes {
-    fn changed(&self, by: &Principal, changes: &[IdentityChange]) -> Result<(), Unwitnessed> {
+impl AuditSink for Notes {
+    fn changed(&self, by: &Principal, changes: &[IdentityChange]) -> Result<(), AuditWriteError> {
         changes.iter().try_for_each(|change| self.write(format!("{change} by {by}")))
     }
 
-    fn authenticated(&self, who: &Principal, purpose: &str, no: Option<&Refusal>) -> Result<(), Unwitnessed> {
+    fn taken_away(&self, by: &Principal, changes: &[IdentityChange]) {
+        self.late.lock().unwrap().extend(changes.iter().map(|change| format!("{change} by {by}")));
+        let is_written = self.changed(by, changes).is_ok();
+        if is_written {
+            self.late.lock().unwrap().clear();
+        }
+    }
+
+    fn authenticated(
+        &self,
+        who: &Principal,
+        purpose: &str,
+        no: Option<&Refusal>,
+    ) -> Result<(), AuditWriteError> {
         let answer = no.map_or("may".to_owned(), |no| format!("may not ({})", no.rule));
         self.write(format!("{who} {answer} {purpose}"))
     }
@@ -91,8 +106,8 @@ struct World {
     identities: Identities,
 }
 
-const HERE: Source = Source::User(0);
-const ELSEWHERE: Source = Source::Address(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+const HERE: LoginSource = LoginSource::User(0);
+const ELSEWHERE: LoginSource = LoginSource::Address(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
 
 impl World {
     fn new() -> Self {
@@ -104,27 +119,27 @@ impl World {
         Self { directory, clock, notes, identities }
     }
 
-    /// As another process sees it, or the same one after a restart.
+    /// As another process sees it, or this one after a restart.
     fn reopened(&self) -> Identities {
         opened(self.directory.path(), &self.clock, &self.notes)
     }
 
-    fn mint(&self, scopes: &[Scope], workspaces: Option<&[&str]>) -> Minted {
+    fn mint(&self, scopes: &[Scope], workspaces: Option<&[&str]>) -> MintedCredential {
         self.identities.mint(&root(), token(rights(scopes, workspaces))).unwrap()
     }
 
-    fn known(&self, minted: &Minted) -> Known {
+    fn known(&self, minted: &MintedCredential) -> KnownIdentity {
         self.authenticate(minted).unwrap()
     }
 
-    fn authenticate(&self, minted: &Minted) -> Result<Known, IdentityError> {
+    fn authenticate(&self, minted: &MintedCredential) -> Result<KnownIdentity, IdentityError> {
         self.identities.authenticate(&minted.text.reveal(), &HERE)
     }
 }
 
 fn opened(directory: &Path, clock: &Arc<FakeClock>, notes: &Arc<Notes>) -> Identities {
-    let store = Sqlite::open(directory).unwrap();
-    Identities::with(Box::new(store), "node", Arc::clone(notes) as Arc<dyn Witness>, Arc::clone(clock) as _)
+    let store = SqliteIdentityStore::open(directory).unwrap();
+    Identities::with(Box::new(store), "node", Arc::clone(notes) as Arc<dyn AuditSink>, Arc::clone(clock) as _)
 }
 
 fn root() -> Authority<'static> {
@@ -134,15 +149,15 @@ fn root() -> Authority<'static> {
 fn rights(scopes: &[Scope], workspaces: Option<&[&str]>) -> Rights {
     let subtrees = workspaces
         .map(|paths| paths.iter().map(|path| Subtree::new(Path::new(path)).unwrap()).collect::<Vec<_>>());
-    Rights { scopes: scopes.iter().copied().collect::<ScopeSet>(), workspaces: Within::of(subtrees) }
+    Rights { scopes: scopes.iter().copied().collect::<ScopeSet>(), workspaces: AllOrOnly::of(subtrees) }
 }
 
 fn token(rights: Rights) -> NewToken {
-    NewToken { label: "ci".to_owned(), rights, lifetime: Lifetime::Unlimited, operator: None }
+    NewToken { label: "ci".to_owned(), rights, lifetime: TokenLifetime::Unlimited, operator: None }
 }
 
 #[track_caller]
-fn denied<T: std::fmt::Debug>(result: Result<T, IdentityError>) -> Denied {
+fn denied<T: std::fmt::Debug>(result: Result<T, IdentityError>) -> AuthError {
     match result.unwrap_err() {
         IdentityError::Denied(denied) => denied,
         other => panic!("{other:?}"),

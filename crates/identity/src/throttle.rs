@@ -1,38 +1,42 @@
-//! Who failed too often waits, longer each time. What it remembers has a bound.
+//! Throttling of failed authentication, with delays that double. Its memory is bounded.
 //!
-//! Wrong tokens by source: only who shows another wrong one waits. Passwords apart from them, by source and name, which is whoever
-//! guesses one from one place; by source, whoever guesses many; by name, whoever guesses from many places. The last two keep out
-//! others as well, and so never for long; the last does not hold where somebody came in with that name before. Not by token: a secret of 256 bits is not guessed, and its id is no reason to keep its
-//! holder out.
+//! Wrong tokens count by source and delay only further wrong tokens. Passwords count separately:
+//! - by source and name: guesses at one account from one source
+//! - by source: guesses at many accounts
+//! - by name: guesses at one account from many sources
+//!
+//! The last two also delay honest users, so their delays are short. The last one exempts sources from which the account
+//! has logged in before. Tokens do not count by id: a secret of 256 bits cannot be guessed, and a public id must not
+//! lock out its holder.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-/// So many failures cost nothing: people mistype.
+/// Failures without a delay, because people mistype.
 const FREE_SOURCE: u32 = 5;
 const FREE_ACCOUNT: u32 = 10;
 const FREE_PASSWORDS: u32 = 20;
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST_SOURCE: Duration = Duration::from_secs(15 * 60);
-/// Short, or anybody could keep an operator out.
+/// Short, so that an attacker cannot lock out an operator.
 const LONGEST_ACCOUNT: Duration = Duration::from_secs(60);
 const FORGOTTEN: Duration = Duration::from_secs(30 * 60);
 const MOST: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
-    /// Tokens from there.
+pub(crate) enum ThrottleKey {
+    /// Tokens from one source.
     Source(String),
-    /// Passwords from there.
+    /// Passwords from one source.
     Passwords(String),
-    /// Passwords of this name from there.
+    /// Passwords of one name from one source.
     Guesses { source: String, account: String },
-    /// Passwords of this name.
+    /// Passwords of one name.
     Account(String),
 }
 
-impl Key {
+impl ThrottleKey {
     fn free(&self) -> u32 {
         match self {
             Self::Source(_) | Self::Guesses { .. } => FREE_SOURCE,
@@ -49,14 +53,15 @@ impl Key {
     }
 }
 
-/// How long a place is remembered from which somebody came in.
+/// How long the source of a login is remembered.
 const FAMILIAR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Where each name has come in from: guesses from elsewhere keep nobody out there.
+/// Sources each account has logged in from. They are exempt from the account-wide throttle, so an attacker elsewhere
+/// cannot lock the account.
 #[derive(Debug, Default)]
-pub(crate) struct Familiar(HashMap<(String, String), Duration>);
+pub(crate) struct KnownSources(HashMap<(String, String), Duration>);
 
-impl Familiar {
+impl KnownSources {
     pub(crate) fn came(&mut self, source: &str, account: &str, now: Duration) {
         let _before = self.0.insert((source.to_owned(), account.to_owned()), now);
         if self.0.len() > MOST {
@@ -72,46 +77,47 @@ impl Familiar {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Failures {
+struct FailureCount {
     count: u32,
     last: Duration,
     until: Duration,
-    /// Attempts that were not looked at since.
+    /// Attempts refused during the current delay.
     unseen: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
-    known: HashMap<Key, Failures>,
+    known: HashMap<ThrottleKey, FailureCount>,
 }
 
-/// How somebody who has to wait is met.
+/// A current delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wait {
+pub(crate) struct ThrottleDelay {
     pub(crate) left: Duration,
-    /// Whether it is the first time since it began: the others are one and the same event.
+    /// True for the first attempt in this delay. Later ones belong to the same event and are not recorded.
     pub(crate) first: bool,
 }
 
 impl Throttle {
-    /// Whether any of `keys` has to wait at `now`.
-    pub(crate) fn check(&mut self, keys: &[Key], now: Duration) -> Option<Wait> {
-        let mut longest: Option<Wait> = None;
+    /// The longest current delay of `keys`, if there is one.
+    pub(crate) fn check(&mut self, keys: &[ThrottleKey], now: Duration) -> Option<ThrottleDelay> {
+        let mut longest: Option<ThrottleDelay> = None;
         for key in keys {
             let Some(failures) = self.known.get_mut(key).filter(|failures| failures.until > now) else {
                 continue;
             };
-            let wait = Wait { left: failures.until.saturating_sub(now), first: failures.unseen == 0 };
+            let wait =
+                ThrottleDelay { left: failures.until.saturating_sub(now), first: failures.unseen == 0 };
             failures.unseen = failures.unseen.saturating_add(1);
             longest = Some(longest.filter(|other| other.left >= wait.left).unwrap_or(wait));
         }
         longest
     }
 
-    pub(crate) fn failed(&mut self, keys: &[Key], now: Duration) {
+    pub(crate) fn failed(&mut self, keys: &[ThrottleKey], now: Duration) {
         for key in keys {
             self.make_room(key, now);
-            let failures = self.known.entry(key.clone()).or_insert(Failures {
+            let failures = self.known.entry(key.clone()).or_insert(FailureCount {
                 count: 0,
                 last: now,
                 until: now,
@@ -127,15 +133,15 @@ impl Throttle {
         }
     }
 
-    /// Who got in with the password of an account may mistype it again. The source stays as it is: it could be in with its
-    /// own password and guess another.
-    pub(crate) fn succeeded(&mut self, keys: &[Key]) {
+    /// Resets the counts of an account after a login. The counts of the source stay: it could log in with its own
+    /// password and guess another.
+    pub(crate) fn succeeded(&mut self, keys: &[ThrottleKey]) {
         for key in keys {
             self.known.remove(key);
         }
     }
 
-    fn make_room(&mut self, key: &Key, now: Duration) {
+    fn make_room(&mut self, key: &ThrottleKey, now: Duration) {
         if self.known.len() < MOST || self.known.contains_key(key) {
             return;
         }
@@ -143,7 +149,7 @@ impl Throttle {
         if self.known.len() < MOST {
             return;
         }
-        // Of those that are left, the one that has failed least and longest ago.
+        // Evicts the entry with the fewest and oldest failures.
         let least = self.known.iter().min_by_key(|(_, failures)| (failures.count, failures.last));
         if let Some(key) = least.map(|(key, _)| key.clone()) {
             self.known.remove(&key);
@@ -151,7 +157,7 @@ impl Throttle {
     }
 }
 
-fn delay(key: &Key, count: u32) -> Duration {
+fn delay(key: &ThrottleKey, count: u32) -> Duration {
     match count.checked_sub(key.free()) {
         None | Some(0) => Duration::ZERO,
         Some(more) => FIRST.saturating_mul(2_u32.saturating_pow((more - 1).min(20))).min(key.longest()),
@@ -162,8 +168,8 @@ fn delay(key: &Key, count: u32) -> Duration {
 mod tests {
     use super::*;
 
-    fn source(name: &str) -> Key {
-        Key::Source(name.to_owned())
+    fn source(name: &str) -> ThrottleKey {
+        ThrottleKey::Source(name.to_owned())
     }
 
     fn at(seconds: u64) -> Duration {
@@ -191,7 +197,7 @@ mod tests {
     #[test]
     fn an_account_is_not_kept_out_for_long() {
         let mut throttle = Throttle::default();
-        let key = Key::Account("ann".to_owned());
+        let key = ThrottleKey::Account("ann".to_owned());
         for _ in 0..1000 {
             throttle.failed(std::slice::from_ref(&key), at(0));
         }
@@ -202,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_place_is_familiar_for_one_name_and_for_a_while() {
-        let mut familiar = Familiar::default();
+        let mut familiar = KnownSources::default();
         familiar.came("here", "ann", at(0));
         let knows = |source, account, seconds| familiar.knows(source, account, at(seconds));
         assert!(knows("here", "ann", 0) && knows("here", "ann", 29 * 24 * 3600));

@@ -1,4 +1,4 @@
-//! `rf_<kind>_<id>_<secret>`: what a client shows.
+//! Token text: `rf_<kind>_<id>_<secret>`.
 
 use std::fmt;
 use std::str::FromStr as _;
@@ -13,16 +13,16 @@ use crate::record::CredentialId;
 
 const PREFIX: &str = "rf";
 const SECRET: usize = 32;
-/// Longer than any token: what is longer is not looked at.
+/// Longer text is rejected without parsing.
 const LONGEST: usize = 160;
 
-/// A whole token. Not shown by `Debug`, wiped when it is dropped.
+/// A whole token. `Debug` does not show the secret, and it is wiped when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenText {
     pub(crate) kind: CredentialKind,
     pub(crate) id: CredentialId,
     secret: Zeroizing<String>,
-    /// Of a browser: the digest of what its page sent.
+    /// Digest of the CSRF token that the page of a browser sent.
     page: Option<Zeroizing<String>>,
 }
 
@@ -34,7 +34,7 @@ impl TokenText {
         Ok(Self { kind, id, secret: Zeroizing::new(hex(bytes.as_slice())), page: None })
     }
 
-    /// `None`: it is none of ours.
+    /// `None`: the text is no token.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > LONGEST {
             return None;
@@ -57,7 +57,7 @@ impl TokenText {
         })
     }
 
-    /// The one time that it is shown.
+    /// The text with its secret, to hand to its holder.
     pub fn reveal(&self) -> Zeroizing<String> {
         Zeroizing::new(format!("{PREFIX}_{}_{}_{}", self.kind, self.id, self.secret.as_str()))
     }
@@ -66,17 +66,17 @@ impl TokenText {
         &self.id
     }
 
-    /// What is kept of it. The secret is random, so that one round of a fast digest is enough.
+    /// The stored digest. The secret is random, so one round of a fast hash is enough.
     pub(crate) fn digest(&self) -> String {
         hex(Sha256::digest(self.reveal().as_bytes()))
     }
 
-    /// Takes the same time wherever they differ.
+    /// Compares in constant time.
     pub(crate) fn matches(&self, digest: &str) -> bool {
         self.digest().as_bytes().ct_eq(digest.as_bytes()).into()
     }
 
-    /// Whether it came from the page that has the other half of `kept`, where there is one.
+    /// Whether the CSRF token matches the stored digest. Always true for other kinds than `web`.
     pub(crate) fn is_of_page(&self, kept: Option<&str>) -> bool {
         match (self.kind, &self.page, kept) {
             (CredentialKind::Web, Some(page), Some(kept)) => page.as_bytes().ct_eq(kept.as_bytes()).into(),
@@ -92,15 +92,15 @@ impl fmt::Debug for TokenText {
     }
 }
 
-/// What the page of a browser has beside the cookie and sends with each request. The browser shows the cookie to every port of
-/// the host, so that nothing may follow from the cookie alone, this least of all.
+/// A new CSRF token, which the page of a browser sends with each request. A browser sends the cookie to every port of
+/// the host, so the cookie alone must not be enough and must not imply this token.
 pub(crate) fn page_half() -> Result<Zeroizing<String>, getrandom::Error> {
     let mut bytes = Zeroizing::new([0_u8; SECRET]);
     getrandom::fill(bytes.as_mut_slice())?;
     Ok(Zeroizing::new(hex(bytes.as_slice())))
 }
 
-/// What is kept of it.
+/// The stored digest of a CSRF token.
 pub(crate) fn page_digest(half: &str) -> String {
     let mut hash = Sha256::new();
     hash.update(b"ringfence page v2\0");
@@ -108,8 +108,8 @@ pub(crate) fn page_digest(half: &str) -> String {
     hex(hash.finalize())
 }
 
-/// What a browser shows, as one text: the cookie, and behind it a digest of what its page sent. A cookie that has both halves
-/// was put there by somebody else, and is none.
+/// The token text of a browser: the cookie and a digest of the CSRF token. A cookie that already has both parts was
+/// planted, and is rejected.
 pub fn of_browser(cookie: &str, half: Option<&str>) -> Zeroizing<String> {
     let is_half = TokenText::parse(cookie).is_some_and(|cookie| cookie.page.is_none());
     Zeroizing::new(match half {

@@ -1,17 +1,17 @@
-//! Ends everything that descends from this process, found through /proc.
+//! Kills all descendants of this process, found through /proc.
 //!
-//! The caller is a child subreaper, so whatever a dead child leaves behind becomes its own child: killing the
-//! direct children again and again reaches every descendant, wherever it has moved in sessions and groups.
+//! The caller is a child subreaper, so orphans of a dead child become its own children. Killing the direct children repeatedly
+//! reaches every descendant, whatever its session and process group.
 
 use core::ffi::CStr;
 
 use crate::sys::{self, Errno, signal_bit};
 
-/// Rounds before giving up: each round ends one generation, and a process that survives this many is forking
-/// faster than it can be found.
+/// Rounds before giving up. Each round ends one generation; a process tree that survives all of them forks faster than it can be
+/// found.
 const ROUNDS: u32 = 2000;
 
-/// How long a round waits for the end of what it has killed, in milliseconds.
+/// Wait per round for killed processes, in milliseconds.
 const PATIENCE: i64 = 10;
 
 /// Kills and reaps until there is no child left.
@@ -23,7 +23,7 @@ pub(crate) fn kill_own() -> Result<(), Errno> {
             Ok(Some(_)) => {}
             Ok(None) => {
                 kill_children(sys::own_pid());
-                // One with much memory takes a while to go, which is no sign that it forks.
+                // A process with much memory takes a while to exit, which does not mean that it forks.
                 let _none_yet = sys::wait_signal_within(signal_bit(libc::SIGCHLD), PATIENCE);
             }
         }
@@ -36,9 +36,9 @@ pub(crate) fn kill_own_now() {
     kill_children(sys::own_pid());
 }
 
-/// Without a PID namespace: the last thing PID 1's stand-in does.
+/// Final step of the stand-in for PID 1 in a sandbox without a PID namespace.
 pub(crate) fn kill_all() {
-    // Nobody is left to tell; what could not be found is the known limit of a sandbox without a PID namespace.
+    // No process is left to report to. What was not found is the known limit of a sandbox without a PID namespace.
     let _unfound = kill_own();
 }
 
@@ -85,7 +85,7 @@ fn parent_of(proc: i32, name: &CStr) -> Option<i32> {
     number(content.get(after_name..)?.split(|byte| *byte == b' ').nth(2)?)
 }
 
-fn number(digits: &[u8]) -> Option<i32> {
+pub(crate) fn number(digits: &[u8]) -> Option<i32> {
     if digits.is_empty() {
         return None;
     }

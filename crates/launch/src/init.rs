@@ -1,39 +1,40 @@
 //! PID 1 of the sandbox: applies the plan, reports, then serves the control socket until it closes.
 //!
-//! INVARIANT: when this process ends, everything inside ends: by the kernel where there is a PID namespace, by
-//! `descendants::kill_all` where there is none. It ends when the control socket does, so nothing inside outlives
-//! the supervisor, whatever kills the supervisor.
+//! INVARIANT: when this process ends, everything inside ends: by the kernel with a PID namespace, by `descendants::kill_all`
+//! without one. It ends when the control socket closes, so nothing inside outlives the supervisor, however the supervisor dies.
 //!
-//! What is inside can signal this process only with what the kernel lets through to PID 1 (nothing without a
-//! handler, and there are none), cannot trace it (not dumpable, seccomp) and never holds its control socket.
+//! Processes inside cannot signal it (the kernel delivers to PID 1 only signals with a handler, and there are none), cannot trace
+//! it (not dumpable, seccomp) and never hold its control socket.
 
 use core::ffi::CStr;
 
 use ringfence_launch::plan::Plan;
-use ringfence_launch::step::Step;
-use ringfence_launch::wire::Message;
+use ringfence_launch::step::LaunchStep;
+use ringfence_launch::wire::ControlMessage;
 
-use crate::leader::{self, Request};
-use crate::sys::{self, ALL_SIGNALS, Attribute, Errno, Forked, MAX_FDS, signal_bit};
-use crate::{CONTROL, Failure, Prepared, descendants, is_init, receive, seal, steps};
+use crate::leader::{self, LeaderRequest};
+use crate::sys::{self, ALL_SIGNALS, Errno, ForkResult, MAX_FDS, PrctlOption, signal_bit};
+use crate::{CONTROL, InitState, LaunchFailure, descendants, is_init, receive, seal, steps};
 
-/// Calls that can be under way at once, background jobs included.
+/// Maximum of concurrent calls, background jobs included.
 const MAX_CALLS: usize = 128;
 
-pub(crate) fn run(prepared: &Prepared) -> Result<(), Failure> {
+pub(crate) fn run(prepared: &InitState) -> Result<(), LaunchFailure> {
     let own_namespace = is_init();
     let plan = receive_plan()?;
-    harden().map_err(Failure::at(Step::Init))?;
+    harden(&plan).map_err(LaunchFailure::at(LaunchStep::Init))?;
     if own_namespace {
-        offer_namespaces().map_err(Failure::at(Step::Init))?;
+        offer_namespaces().map_err(LaunchFailure::at(LaunchStep::Init))?;
     }
     steps::build_root(&plan)?;
     sys::set_umask(0o022);
     seal::seal(&plan)?;
     let achieved = seal::achieved(&plan, prepared)?;
-    let signals = sys::signal_descriptor(signal_bit(libc::SIGCHLD)).map_err(Failure::at(Step::Init))?;
-    sys::send(CONTROL, &Message::Ready(achieved).encode(), None).map_err(Failure::at(Step::Report))?;
-    let mut server = Server { plan, own_namespace, signals, calls: [Call::FREE; MAX_CALLS] };
+    let signals =
+        sys::signal_descriptor(signal_bit(libc::SIGCHLD)).map_err(LaunchFailure::at(LaunchStep::Init))?;
+    sys::send(CONTROL, &ControlMessage::Ready(achieved).encode(), None)
+        .map_err(LaunchFailure::at(LaunchStep::Report))?;
+    let mut server = InitServer { plan, own_namespace, signals, calls: [RunningCall::FREE; MAX_CALLS] };
     server.serve();
     if !own_namespace {
         descendants::kill_all();
@@ -41,68 +42,79 @@ pub(crate) fn run(prepared: &Prepared) -> Result<(), Failure> {
     Ok(())
 }
 
-/// For repairs; asked for before the root is switched, while the host's /proc is there.
+/// Sends the namespaces for later repairs. Done before the root is switched, while the host's /proc is visible.
 fn offer_namespaces() -> Result<(), Errno> {
-    for (path, message) in
-        [(c"/proc/self/ns/user", Message::UserNamespace), (c"/proc/self/ns/mnt", Message::MountNamespace)]
-    {
+    for (path, message) in [
+        (c"/proc/self/ns/user", ControlMessage::UserNamespace),
+        (c"/proc/self/ns/mnt", ControlMessage::MountNamespace),
+    ] {
         hand_over(path, &message)?;
     }
     Ok(())
 }
 
-/// Sends a message with the descriptor of what is at `path`.
-pub(crate) fn hand_over(path: &CStr, message: &Message) -> Result<(), Errno> {
+/// Sends a message with a descriptor of the object at `path`.
+pub(crate) fn hand_over(path: &CStr, message: &ControlMessage) -> Result<(), Errno> {
     let fd = sys::open(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
     let sent = sys::send(CONTROL, &message.encode(), Some(fd));
     sys::close(fd);
     sent
 }
 
-fn receive_plan() -> Result<Plan<'static>, Failure> {
+fn receive_plan() -> Result<Plan<'static>, LaunchFailure> {
     let mut fds = [-1; MAX_FDS];
     let (message, count) = receive(&mut fds)?;
-    let (Message::Plan { length }, [fd, ..], 1) = (message, fds, count) else {
-        return Err(Failure { step: Step::Receive, operation: 0, errno: libc::EPROTO });
+    let (ControlMessage::Plan { length }, [fd, ..], 1) = (message, fds, count) else {
+        return Err(LaunchFailure { step: LaunchStep::Receive, operation: 0, errno: libc::EPROTO });
     };
-    let bytes = sys::map(fd, length as usize).map_err(Failure::at(Step::Receive))?;
+    let bytes = sys::map(fd, length as usize).map_err(LaunchFailure::at(LaunchStep::Receive))?;
     sys::close(fd);
-    Plan::parse(bytes).map_err(|_malformed| Failure {
-        step: Step::Receive,
+    Plan::parse(bytes).map_err(|_malformed| LaunchFailure {
+        step: LaunchStep::Receive,
         operation: 1,
         errno: libc::EBADMSG,
     })
 }
 
-fn harden() -> Result<(), Errno> {
+fn harden(plan: &Plan<'_>) -> Result<(), Errno> {
     sys::block_signals(ALL_SIGNALS)?;
-    sys::prctl(Attribute::SetDumpable, 0)?;
-    sys::prctl(Attribute::SetSubreaper, 1).map(drop)
+    forbid_tracing(plan)?;
+    sys::prctl(PrctlOption::SetSubreaper, 1).map(drop)
+}
+
+/// An outer sandbox may refuse a process that is not dumpable, because it measures memory by inspecting every process. The kernel
+/// itself never returns EPERM. A plan with neither a PID namespace nor Landlock (backend `none`) makes no promise that tracing
+/// could break, so such a launch continues; every other launch fails.
+fn forbid_tracing(plan: &Plan<'_>) -> Result<(), Errno> {
+    match sys::prctl(PrctlOption::SetDumpable, 0) {
+        Err(Errno(libc::EPERM)) if !is_init() && !seal::has_landlock(plan) => Ok(()),
+        result => result.map(drop),
+    }
 }
 
 #[derive(Clone, Copy)]
-struct Call {
+struct RunningCall {
     id: u64,
     leader: i32,
 }
 
-impl Call {
+impl RunningCall {
     const FREE: Self = Self { id: 0, leader: 0 };
 }
 
-struct Server {
+struct InitServer {
     plan: Plan<'static>,
     own_namespace: bool,
     signals: i32,
-    calls: [Call; MAX_CALLS],
+    calls: [RunningCall; MAX_CALLS],
 }
 
-enum Next {
+enum LoopControl {
     Continue,
     End,
 }
 
-impl Server {
+impl InitServer {
     fn serve(&mut self) {
         loop {
             let (message, child) = match sys::wait_readable(CONTROL, self.signals) {
@@ -110,45 +122,46 @@ impl Server {
                 Err(Errno(libc::EINTR)) => continue,
                 Err(_) => return,
             };
-            if child && matches!(self.reap(), Next::End) {
+            if child && matches!(self.reap(), LoopControl::End) {
                 return;
             }
-            if message && matches!(self.answer(), Next::End) {
+            if message && matches!(self.answer(), LoopControl::End) {
                 return;
             }
         }
     }
 
-    /// Anything but a well-formed request, the end of the socket included, ends the sandbox.
-    fn answer(&mut self) -> Next {
+    /// Handles one request. A malformed request or the end of the socket ends the sandbox.
+    fn answer(&mut self) -> LoopControl {
         let mut fds = [-1; MAX_FDS];
-        let Ok((message, count)) = receive(&mut fds) else { return Next::End };
+        let Ok((message, count)) = receive(&mut fds) else { return LoopControl::End };
         let fds = fds.get(..count).unwrap_or_default();
         match message {
-            Message::Run { id, length } => self.run(id, length as usize, fds),
-            Message::Signal { id, signal } => self.signal(id, signal as i32),
-            Message::Kill { id } => self.signal(id, leader::KILL),
-            _ => return Next::End,
+            ControlMessage::Run { id, length } => self.run(id, length as usize, fds),
+            ControlMessage::Signal { id, signal } => self.signal(id, signal as i32),
+            ControlMessage::Kill { id } => self.signal(id, leader::KILL),
+            _ => return LoopControl::End,
         }
-        Next::Continue
+        LoopControl::Continue
     }
 
     fn run(&mut self, id: u64, length: usize, fds: &[i32]) {
-        let request = Request { id, length, fds, plan: &self.plan, own_namespace: self.own_namespace };
+        let (plan, own_namespace) = (&self.plan, self.own_namespace);
+        let request = LeaderRequest { id, length, fds, plan, own_namespace, init: sys::own_pid() };
         let started = match self.calls.iter_mut().find(|call| call.leader == 0) {
             None => Err(Errno(libc::EAGAIN)),
             Some(slot) => match sys::fork() {
-                Ok(Forked::Child) => leader::lead(&request),
-                Ok(Forked::Parent(pid)) => {
-                    *slot = Call { id, leader: pid };
+                Ok(ForkResult::Child) => leader::lead(&request),
+                Ok(ForkResult::Parent(pid)) => {
+                    *slot = RunningCall { id, leader: pid };
                     Ok(())
                 }
                 Err(errno) => Err(errno),
             },
         };
         if let Err(Errno(errno)) = started {
-            leader::say(&Message::NotExecuted { id, errno: errno as u64 });
-            leader::say(&Message::Exited {
+            leader::say(&ControlMessage::NotExecuted { id, errno: errno as u64 });
+            leader::say(&ControlMessage::Exited {
                 id,
                 status: 127 << 8,
                 user_us: 0,
@@ -164,24 +177,35 @@ impl Server {
 
     fn signal(&self, id: u64, signal: i32) {
         if let Some(call) = self.calls.iter().find(|call| call.leader != 0 && call.id == id) {
-            // A leader that is gone has said so or will be noticed by `reap`.
+            // A leader that exited has reported it, or `reap` notices.
             let _gone_already = sys::kill(call.leader, signal);
         }
     }
 
-    fn reap(&mut self) -> Next {
+    /// A command can stop its leader, which then never says how the command ended: as bad as killing it, and ended as that is.
+    fn end_stopped(&self) {
+        for call in self.calls.iter().filter(|call| call.leader != 0) {
+            if sys::was_stopped(call.leader) {
+                // One that is gone is reaped.
+                let _gone_already = sys::kill(call.leader, libc::SIGKILL);
+            }
+        }
+    }
+
+    fn reap(&mut self) -> LoopControl {
         let mut drain = [0_u8; 512];
-        // Only drained: what matters is which children have ended.
+        // Only drains the descriptor; `reap` finds the children that ended.
         let _drained = sys::read(self.signals, &mut drain);
+        self.end_stopped();
         while let Ok(Some(ended)) = sys::reap() {
             let Some(call) = self.calls.iter_mut().find(|call| call.leader == ended.pid) else { continue };
             let id = call.id;
-            *call = Call::FREE;
+            *call = RunningCall::FREE;
             if ended.status != 0 {
-                leader::say(&Message::LeaderLost { id });
-                return Next::End;
+                leader::say(&ControlMessage::LeaderLost { id });
+                return LoopControl::End;
             }
         }
-        Next::Continue
+        LoopControl::Continue
     }
 }

@@ -1,14 +1,16 @@
-//! The network of a sandbox: what the plan says about it, carried out without understanding it.
+//! The network of a sandbox: sends the plan's netlink messages and opens its listeners, without interpreting them.
 
-use ringfence_launch::wire::Message;
+use core::ffi::CStr;
+
+use ringfence_launch::wire::ControlMessage;
 
 use crate::sys::{self, Errno};
-use crate::{CONTROL, init};
+use crate::{CONTROL, descendants, init, steps};
 
-/// Sends a row of netlink messages and looks at every answer.
+/// Sends netlink messages and checks every answer.
 ///
-/// KERNEL: the messages are carried out before the send returns, so all answers are there then. An error answers
-/// unasked; the last message asks for an acknowledgement.
+/// KERNEL: the messages are processed before the send returns, so all answers are available then. Errors are answered always; the
+/// last message requests an acknowledgement.
 pub(crate) fn send(protocol: u64, messages: &[u8]) -> Result<(), Errno> {
     let socket = sys::netlink_socket(protocol)?;
     let answer = sys::write(socket, messages).and_then(|_| read_answers(socket));
@@ -43,14 +45,45 @@ fn check(answer: &[u8; ANSWER]) -> Result<(), Errno> {
     }
 }
 
-pub(crate) fn offer() -> Result<(), Errno> {
-    init::hand_over(c"/proc/self/ns/net", &Message::NetNamespace)
+/// The most that a TCP socket keeps on each side, and how much it starts with: what other sockets have.
+const BUFFERS: [(&CStr, &[u8]); 2] = [
+    (c"/proc/sys/net/ipv4/tcp_rmem", b"4096 131072 212992"),
+    (c"/proc/sys/net/ipv4/tcp_wmem", b"4096 16384 212992"),
+];
+
+/// KERNEL: the memory of TCP is one pool of the whole machine, outside most control groups, and one socket can take tens of
+/// MiB of it. The limits belong to the network namespace.
+pub(crate) fn small_buffers() {
+    for (path, limits) in BUFFERS {
+        // Where they stay as they were, the report says so.
+        let _as_they_were = steps::write_file(path, limits);
+    }
 }
 
-/// A socket belongs to the namespace it was made in, whoever holds it.
+/// The most that a TCP socket of this network namespace keeps, both sides together.
+pub(crate) fn socket_bytes() -> Option<u64> {
+    BUFFERS.iter().try_fold(0_u64, |sum, (path, _)| Some(sum + largest(path)?))
+}
+
+/// The last of three numbers.
+fn largest(path: &CStr) -> Option<u64> {
+    let fd = sys::open(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0).ok()?;
+    let mut content = [0_u8; 64];
+    let length = sys::read(fd, &mut content);
+    sys::close(fd);
+    let numbers = content.get(..length.ok()?)?.trim_ascii();
+    let last = numbers.rsplit(|byte| byte.is_ascii_whitespace()).next()?;
+    descendants::number(last).and_then(|number| u64::try_from(number).ok())
+}
+
+pub(crate) fn offer() -> Result<(), Errno> {
+    init::hand_over(c"/proc/self/ns/net", &ControlMessage::NetNamespace)
+}
+
+/// Opens a listener. A socket belongs to the namespace it was created in, whichever process holds it.
 pub(crate) fn open_door(kind: u64, address: &[u8]) -> Result<(), Errno> {
     let socket = sys::bound_socket(kind, address)?;
-    let sent = sys::send(CONTROL, &Message::Door.encode(), Some(socket));
+    let sent = sys::send(CONTROL, &ControlMessage::Door.encode(), Some(socket));
     sys::close(socket);
     sent
 }

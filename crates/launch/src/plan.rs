@@ -1,36 +1,36 @@
-//! What the launcher shall do, as a flat list of typed operations.
+//! The plan: a flat list of typed operations for the launcher.
 //!
-//! Each operation is `tag: u32, length: u32, payload`; a payload is a row of little-endian `u64`s and of strings,
-//! each `length: u32, bytes, NUL`. Strings are used in place as C strings, so a NUL inside one is malformed.
-//! An unknown tag, a short payload, a trailing byte or an operation that belongs to an earlier step than the one
-//! before it is malformed, and a malformed plan is never half executed: it is checked whole before the first step.
+//! Each operation is `tag: u32, length: u32, payload`; a payload is a sequence of little-endian `u64`s and of strings, each
+//! `length: u32, bytes, NUL`. Strings are used in place as C strings, so a NUL inside one is malformed. An unknown tag, a short
+//! payload, a trailing byte, or an operation of an earlier step than its predecessor is malformed. The launcher checks the whole
+//! plan before the first step, so a malformed plan is never executed in part.
 
 use core::ffi::CStr;
 
-use crate::step::Step;
+use crate::step::LaunchStep;
 
 /// One operation. Targets are relative to the new root until `Pivot`; after it paths are absolute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op<'a> {
+pub enum PlanOp<'a> {
     Hostname {
         name: &'a CStr,
     },
     Loopback,
-    /// Send netlink messages, which are carried out as they are, all of them or the launch fails.
+    /// Send netlink messages. All must succeed or the launch fails.
     Netlink {
         protocol: u64,
         messages: &'a [u8],
     },
-    /// Send the descriptor of the network namespace: where PID 1 has no rights over it, another launcher goes there.
+    /// Send a descriptor of the network namespace. Used where PID 1 has no rights over it and another launcher enters it.
     NetNamespace,
     /// Bind a socket to an address (a `struct sockaddr`) and send its descriptor.
     Door {
         kind: u64,
         address: &'a [u8],
     },
-    /// Mount the tmpfs that becomes the new root and go there.
+    /// Mount the tmpfs that becomes the new root and enter it.
     Stage,
-    /// Instead of `Stage` and `Pivot`: keep the host's tree, in an own mount namespace.
+    /// Instead of `Stage` and `Pivot`: keep the host's tree in a separate mount namespace.
     WholeMachine,
     Directory {
         path: &'a CStr,
@@ -50,7 +50,7 @@ pub enum Op<'a> {
         source: &'a CStr,
         target: &'a CStr,
     },
-    /// Read-only, nosuid, nodev for everything built so far.
+    /// Make everything built so far read-only, nosuid and nodev.
     Seal,
     Tmpfs {
         target: &'a CStr,
@@ -67,18 +67,18 @@ pub enum Op<'a> {
     Devpts {
         target: &'a CStr,
     },
-    /// Read-only for one mount, without those below it.
+    /// Make one mount read-only, without the mounts below it.
     ReadOnly {
         target: &'a CStr,
     },
-    /// Bind a root with the access given; nosuid and nodev. The source must still be the object that was judged.
+    /// Bind a root with the given access; nosuid and nodev. The source must still be the evaluated object.
     Root {
         source: &'a CStr,
         target: &'a CStr,
-        access: Access,
-        identity: Identity,
+        access: MountAccess,
+        identity: FileIdentity,
     },
-    /// The directory that the following relative operations are resolved beneath, without following links.
+    /// Directory beneath which the following relative operations resolve, without following links.
     Beneath {
         target: &'a CStr,
     },
@@ -88,7 +88,7 @@ pub enum Op<'a> {
     Protect {
         path: &'a CStr,
     },
-    /// Make a directory read-only, but not what is mounted inside it.
+    /// Make a directory read-only, but not the mounts inside it.
     Freeze {
         path: &'a CStr,
     },
@@ -111,6 +111,11 @@ pub enum Op<'a> {
         soft: u64,
         hard: u64,
     },
+    /// A program around the launcher has mounted a root at `path`: it must be the object that was evaluated.
+    Expect {
+        path: &'a CStr,
+        identity: FileIdentity,
+    },
     LandlockRuleset {
         fs: u64,
         net: u64,
@@ -126,58 +131,58 @@ pub enum Op<'a> {
     },
 }
 
-/// Which object of which file system: a path can come to mean another one between judgement and mount.
+/// Identity of an object: a path may mean another object between evaluation and mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct FileIdentity {
     pub device: u64,
     pub inode: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Access {
+pub enum MountAccess {
     Read = 1,
     Write = 2,
-    /// Read through an overlay. KERNEL: a socket or FIFO of an overlay is another object than the one below it, so
-    /// nothing that the host serves there can be reached, whenever it was made.
+    /// Read through an overlay. KERNEL: a socket or FIFO in an overlay is another object than the one below it, so sockets of host
+    /// programs are unreachable, whenever they were created.
     System = 3,
 }
 
-/// Where the launcher puts what masks are made of, inside the new root.
+/// Objects inside the new root that the launcher mounts as masks.
 pub const HIDDEN_FILE: &CStr = c".ringfence/hidden-file";
 pub const HIDDEN_DIRECTORY: &CStr = c".ringfence/hidden-directory";
 
 pub const MAGIC: u64 = 0x31_6e61_6c70_6672; // "rfplan1"
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
+pub struct MalformedPlan;
 
-impl Op<'_> {
-    pub fn step(&self) -> Step {
+impl PlanOp<'_> {
+    pub fn step(&self) -> LaunchStep {
         match self {
-            Self::Hostname { .. } => Step::Hostname,
-            Self::Loopback => Step::Loopback,
-            Self::Netlink { .. } | Self::NetNamespace => Step::Network,
-            Self::Door { .. } => Step::Doors,
-            Self::Stage | Self::WholeMachine => Step::Stage,
+            Self::Hostname { .. } => LaunchStep::Hostname,
+            Self::Loopback => LaunchStep::Loopback,
+            Self::Netlink { .. } | Self::NetNamespace => LaunchStep::Network,
+            Self::Door { .. } => LaunchStep::Doors,
+            Self::Stage | Self::WholeMachine => LaunchStep::Stage,
             Self::Directory { .. } | Self::Symlink { .. } | Self::File { .. } | Self::Bind { .. } => {
-                Step::Skeleton
+                LaunchStep::Skeleton
             }
-            Self::Seal => Step::Seal,
+            Self::Seal => LaunchStep::Seal,
             Self::Tmpfs { .. }
             | Self::Device { .. }
             | Self::Proc { .. }
             | Self::Devpts { .. }
-            | Self::ReadOnly { .. } => Step::Devices,
-            Self::Root { access: Access::System, .. } => Step::System,
-            Self::Root { .. } => Step::Roots,
-            Self::Pin { .. } | Self::Beneath { .. } => Step::Pins,
-            Self::Protect { .. } | Self::Freeze { .. } | Self::Replace { .. } => Step::Protect,
-            Self::Mask { .. } | Self::Hide { .. } => Step::Masks,
-            Self::Pivot => Step::Pivot,
-            Self::Rlimit { .. } => Step::Limits,
-            Self::LandlockRuleset { .. } | Self::LandlockAllow { .. } => Step::Landlock,
-            Self::Seccomp { .. } => Step::Seccomp,
+            | Self::ReadOnly { .. } => LaunchStep::Devices,
+            Self::Root { access: MountAccess::System, .. } => LaunchStep::System,
+            Self::Root { .. } | Self::Expect { .. } => LaunchStep::Roots,
+            Self::Pin { .. } | Self::Beneath { .. } => LaunchStep::Pins,
+            Self::Protect { .. } | Self::Freeze { .. } | Self::Replace { .. } => LaunchStep::Protect,
+            Self::Mask { .. } | Self::Hide { .. } => LaunchStep::Masks,
+            Self::Pivot => LaunchStep::Pivot,
+            Self::Rlimit { .. } => LaunchStep::Limits,
+            Self::LandlockRuleset { .. } | Self::LandlockAllow { .. } => LaunchStep::Landlock,
+            Self::Seccomp { .. } => LaunchStep::Seccomp,
         }
     }
 
@@ -214,57 +219,59 @@ impl Op<'_> {
             Self::Netlink { .. } => 28,
             Self::NetNamespace => 29,
             Self::Door { .. } => 30,
+            Self::Expect { .. } => 31,
         }
     }
 }
 
-/// A plan that has been checked whole.
+/// A plan that was checked completely.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
     operations: &'a [u8],
 }
 
 impl<'a> Plan<'a> {
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader { bytes };
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedPlan> {
+        let mut reader = PlanReader { bytes };
         if reader.number()? != MAGIC {
-            return Err(Malformed);
+            return Err(MalformedPlan);
         }
         let plan = Self { operations: reader.bytes };
         let mut operations = plan.operations();
-        let mut reached = Order::default();
+        let mut reached = StepOrder::default();
         while let Some(op) = operations.next_op()? {
             reached.advance(&op)?;
         }
         Ok(plan)
     }
 
-    pub fn operations(&self) -> Operations<'a> {
-        Operations { reader: Reader { bytes: self.operations } }
+    pub fn operations(&self) -> PlanOps<'a> {
+        PlanOps { reader: PlanReader { bytes: self.operations } }
     }
 }
 
-/// Steps never go backwards, except that each root repeats pins, protections and masks, and that mount points may
-/// be made in the private places (`/tmp`, `/dev`) after these have been mounted. Directories of the system are mounted
-/// among the roots, because one may lie inside the other.
+/// Steps never go backwards, with two exceptions: each root repeats pins, protections and masks, and mount points may be created in
+/// private places (`/tmp`, `/dev`) after these are mounted. System directories are mounted among the roots, because one may be
+/// inside the other.
 #[derive(Default)]
-struct Order {
+struct StepOrder {
     reached: u32,
 }
 
-impl Order {
-    fn advance(&mut self, op: &Op<'_>) -> Result<(), Malformed> {
+impl StepOrder {
+    fn advance(&mut self, op: &PlanOp<'_>) -> Result<(), MalformedPlan> {
         let step = op.step() as u32;
-        let mount_point = matches!(op, Op::Directory { .. } | Op::Symlink { .. } | Op::File { .. });
-        if mount_point && (Step::Stage as u32..=Step::Roots as u32).contains(&self.reached) {
+        let mount_point =
+            matches!(op, PlanOp::Directory { .. } | PlanOp::Symlink { .. } | PlanOp::File { .. });
+        if mount_point && (LaunchStep::Stage as u32..=LaunchStep::Roots as u32).contains(&self.reached) {
             return Ok(());
         }
-        if step == Step::System as u32 && self.reached == Step::Roots as u32 {
+        if step == LaunchStep::System as u32 && self.reached == LaunchStep::Roots as u32 {
             return Ok(());
         }
-        let next_root = matches!(op, Op::Beneath { .. }) && self.reached <= Step::Masks as u32;
+        let next_root = matches!(op, PlanOp::Beneath { .. }) && self.reached <= LaunchStep::Masks as u32;
         if step < self.reached && !next_root {
-            return Err(Malformed);
+            return Err(MalformedPlan);
         }
         self.reached = step;
         Ok(())
@@ -272,105 +279,110 @@ impl Order {
 }
 
 #[derive(Clone, Debug)]
-pub struct Operations<'a> {
-    reader: Reader<'a>,
+pub struct PlanOps<'a> {
+    reader: PlanReader<'a>,
 }
 
-impl<'a> Operations<'a> {
-    pub fn next_op(&mut self) -> Result<Option<Op<'a>>, Malformed> {
+impl<'a> PlanOps<'a> {
+    pub fn next_op(&mut self) -> Result<Option<PlanOp<'a>>, MalformedPlan> {
         if self.reader.bytes.is_empty() {
             return Ok(None);
         }
         let tag = self.reader.short()?;
         let length = self.reader.short()?;
-        let mut payload = Reader { bytes: self.reader.take(length as usize)? };
+        let mut payload = PlanReader { bytes: self.reader.take(length as usize)? };
         let op = payload.op(tag)?;
-        if payload.bytes.is_empty() { Ok(Some(op)) } else { Err(Malformed) }
+        if payload.bytes.is_empty() { Ok(Some(op)) } else { Err(MalformedPlan) }
     }
 }
 
-/// Reads numbers and strings off the front of a slice.
+/// Reads numbers and strings from the front of a slice.
 #[derive(Clone, Debug)]
-pub struct Reader<'a> {
+pub struct PlanReader<'a> {
     pub bytes: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (front, rest) = self.bytes.split_at_checked(length).ok_or(Malformed)?;
+impl<'a> PlanReader<'a> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], MalformedPlan> {
+        let (front, rest) = self.bytes.split_at_checked(length).ok_or(MalformedPlan)?;
         self.bytes = rest;
         Ok(front)
     }
 
-    pub fn short(&mut self) -> Result<u32, Malformed> {
-        let (front, rest) = self.bytes.split_first_chunk::<4>().ok_or(Malformed)?;
+    pub fn short(&mut self) -> Result<u32, MalformedPlan> {
+        let (front, rest) = self.bytes.split_first_chunk::<4>().ok_or(MalformedPlan)?;
         self.bytes = rest;
         Ok(u32::from_le_bytes(*front))
     }
 
-    pub fn number(&mut self) -> Result<u64, Malformed> {
-        let (front, rest) = self.bytes.split_first_chunk::<8>().ok_or(Malformed)?;
+    pub fn number(&mut self) -> Result<u64, MalformedPlan> {
+        let (front, rest) = self.bytes.split_first_chunk::<8>().ok_or(MalformedPlan)?;
         self.bytes = rest;
         Ok(u64::from_le_bytes(*front))
     }
 
-    pub fn blob(&mut self) -> Result<&'a [u8], Malformed> {
+    pub fn blob(&mut self) -> Result<&'a [u8], MalformedPlan> {
         let length = self.short()? as usize;
         self.take(length)
     }
 
-    pub fn string(&mut self) -> Result<&'a CStr, Malformed> {
-        let length = (self.short()? as usize).checked_add(1).ok_or(Malformed)?;
-        CStr::from_bytes_with_nul(self.take(length)?).map_err(|_error| Malformed)
+    pub fn string(&mut self) -> Result<&'a CStr, MalformedPlan> {
+        let length = (self.short()? as usize).checked_add(1).ok_or(MalformedPlan)?;
+        CStr::from_bytes_with_nul(self.take(length)?).map_err(|_error| MalformedPlan)
     }
 
-    fn access(&mut self) -> Result<Access, Malformed> {
+    fn access(&mut self) -> Result<MountAccess, MalformedPlan> {
         match self.number()? {
-            1 => Ok(Access::Read),
-            2 => Ok(Access::Write),
-            3 => Ok(Access::System),
-            _ => Err(Malformed),
+            1 => Ok(MountAccess::Read),
+            2 => Ok(MountAccess::Write),
+            3 => Ok(MountAccess::System),
+            _ => Err(MalformedPlan),
         }
     }
 
-    fn op(&mut self, tag: u32) -> Result<Op<'a>, Malformed> {
+    fn identity(&mut self) -> Result<FileIdentity, MalformedPlan> {
+        Ok(FileIdentity { device: self.number()?, inode: self.number()? })
+    }
+
+    fn op(&mut self, tag: u32) -> Result<PlanOp<'a>, MalformedPlan> {
         Ok(match tag {
-            1 => Op::Hostname { name: self.string()? },
-            2 => Op::Loopback,
-            3 => Op::Stage,
-            4 => Op::WholeMachine,
-            5 => Op::Directory { path: self.string()?, mode: self.number()? },
-            6 => Op::Symlink { path: self.string()?, target: self.string()? },
-            7 => Op::File { path: self.string()?, mode: self.number()?, content: self.blob()? },
-            8 => Op::Bind { source: self.string()?, target: self.string()? },
-            9 => Op::Seal,
-            10 => Op::Tmpfs { target: self.string()?, bytes: self.number()?, mode: self.number()? },
-            11 => Op::Device { source: self.string()?, target: self.string()? },
-            12 => Op::Proc { target: self.string()? },
-            13 => Op::Devpts { target: self.string()? },
-            14 => Op::ReadOnly { target: self.string()? },
-            15 => Op::Root {
+            1 => PlanOp::Hostname { name: self.string()? },
+            2 => PlanOp::Loopback,
+            3 => PlanOp::Stage,
+            4 => PlanOp::WholeMachine,
+            5 => PlanOp::Directory { path: self.string()?, mode: self.number()? },
+            6 => PlanOp::Symlink { path: self.string()?, target: self.string()? },
+            7 => PlanOp::File { path: self.string()?, mode: self.number()?, content: self.blob()? },
+            8 => PlanOp::Bind { source: self.string()?, target: self.string()? },
+            9 => PlanOp::Seal,
+            10 => PlanOp::Tmpfs { target: self.string()?, bytes: self.number()?, mode: self.number()? },
+            11 => PlanOp::Device { source: self.string()?, target: self.string()? },
+            12 => PlanOp::Proc { target: self.string()? },
+            13 => PlanOp::Devpts { target: self.string()? },
+            14 => PlanOp::ReadOnly { target: self.string()? },
+            15 => PlanOp::Root {
                 source: self.string()?,
                 target: self.string()?,
                 access: self.access()?,
-                identity: Identity { device: self.number()?, inode: self.number()? },
+                identity: self.identity()?,
             },
-            16 => Op::Beneath { target: self.string()? },
-            17 => Op::Pin { path: self.string()? },
-            18 => Op::Protect { path: self.string()? },
-            19 => Op::Replace { path: self.string()?, source: self.string()? },
-            20 => Op::Mask { path: self.string()? },
-            21 => Op::Hide { path: self.string()? },
-            22 => Op::Pivot,
-            23 => Op::Rlimit { resource: self.number()?, soft: self.number()?, hard: self.number()? },
-            24 => Op::LandlockRuleset { fs: self.number()?, net: self.number()?, scoped: self.number()? },
-            25 => Op::LandlockAllow { path: self.string()?, access: self.number()? },
-            26 => Op::Seccomp { program: self.blob()? },
-            27 => Op::Freeze { path: self.string()? },
-            28 => Op::Netlink { protocol: self.number()?, messages: self.blob()? },
-            29 => Op::NetNamespace,
-            30 => Op::Door { kind: self.number()?, address: self.blob()? },
-            _ => return Err(Malformed),
+            16 => PlanOp::Beneath { target: self.string()? },
+            17 => PlanOp::Pin { path: self.string()? },
+            18 => PlanOp::Protect { path: self.string()? },
+            19 => PlanOp::Replace { path: self.string()?, source: self.string()? },
+            20 => PlanOp::Mask { path: self.string()? },
+            21 => PlanOp::Hide { path: self.string()? },
+            22 => PlanOp::Pivot,
+            23 => PlanOp::Rlimit { resource: self.number()?, soft: self.number()?, hard: self.number()? },
+            24 => PlanOp::LandlockRuleset { fs: self.number()?, net: self.number()?, scoped: self.number()? },
+            25 => PlanOp::LandlockAllow { path: self.string()?, access: self.number()? },
+            26 => PlanOp::Seccomp { program: self.blob()? },
+            27 => PlanOp::Freeze { path: self.string()? },
+            28 => PlanOp::Netlink { protocol: self.number()?, messages: self.blob()? },
+            29 => PlanOp::NetNamespace,
+            30 => PlanOp::Door { kind: self.number()?, address: self.blob()? },
+            31 => PlanOp::Expect { path: self.string()?, identity: self.identity()? },
+            _ => return Err(MalformedPlan),
         })
     }
 }
@@ -380,14 +392,14 @@ pub use encode::{Encoder, NulInside, Writer};
 
 #[cfg(feature = "encode")]
 mod encode {
-    use super::{CStr, MAGIC, Op};
+    use super::{CStr, MAGIC, PlanOp};
     use alloc::vec::Vec;
 
     /// A string for the launcher contains a NUL byte.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct NulInside;
 
-    /// Writes what `Reader` reads.
+    /// Writes the format that `PlanReader` reads.
     #[derive(Clone, Debug, Default)]
     pub struct Writer {
         pub bytes: Vec<u8>,
@@ -438,7 +450,7 @@ mod encode {
     }
 
     impl Encoder {
-        pub fn push(&mut self, op: &Op<'_>) {
+        pub fn push(&mut self, op: &PlanOp<'_>) {
             self.writer.short(op.tag());
             self.writer.short(0);
             let start = self.writer.bytes.len();
@@ -458,77 +470,87 @@ mod encode {
         }
     }
 
-    fn write_payload(out: &mut Writer, op: &Op<'_>) {
+    fn write_payload(out: &mut Writer, op: &PlanOp<'_>) {
         match *op {
-            Op::Loopback | Op::NetNamespace | Op::Stage | Op::WholeMachine | Op::Seal | Op::Pivot => {}
-            Op::Hostname { name } => out.string(name),
-            Op::Netlink { protocol, messages } => {
+            PlanOp::Loopback
+            | PlanOp::NetNamespace
+            | PlanOp::Stage
+            | PlanOp::WholeMachine
+            | PlanOp::Seal
+            | PlanOp::Pivot => {}
+            PlanOp::Hostname { name } => out.string(name),
+            PlanOp::Netlink { protocol, messages } => {
                 out.number(protocol);
                 out.blob(messages);
             }
-            Op::Door { kind, address } => {
+            PlanOp::Door { kind, address } => {
                 out.number(kind);
                 out.blob(address);
             }
-            Op::Directory { path, mode } => {
+            PlanOp::Directory { path, mode } => {
                 out.string(path);
                 out.number(mode);
             }
-            Op::Symlink { path, target } => {
+            PlanOp::Symlink { path, target } => {
                 out.string(path);
                 out.string(target);
             }
-            Op::File { path, mode, content } => {
+            PlanOp::File { path, mode, content } => {
                 out.string(path);
                 out.number(mode);
                 out.blob(content);
             }
-            Op::Bind { source, target } | Op::Device { source, target } => {
+            PlanOp::Bind { source, target } | PlanOp::Device { source, target } => {
                 out.string(source);
                 out.string(target);
             }
-            Op::Tmpfs { target, bytes, mode } => {
+            PlanOp::Tmpfs { target, bytes, mode } => {
                 out.string(target);
                 out.number(bytes);
                 out.number(mode);
             }
-            Op::Proc { target }
-            | Op::Devpts { target }
-            | Op::ReadOnly { target }
-            | Op::Beneath { target } => {
+            PlanOp::Proc { target }
+            | PlanOp::Devpts { target }
+            | PlanOp::ReadOnly { target }
+            | PlanOp::Beneath { target } => {
                 out.string(target);
             }
-            Op::Root { source, target, access, identity } => {
+            PlanOp::Root { source, target, access, identity } => {
                 out.string(source);
                 out.string(target);
                 out.number(access as u64);
                 out.number(identity.device);
                 out.number(identity.inode);
             }
-            Op::Pin { path }
-            | Op::Protect { path }
-            | Op::Freeze { path }
-            | Op::Mask { path }
-            | Op::Hide { path } => out.string(path),
-            Op::Replace { path, source } => {
+            PlanOp::Expect { path, identity } => {
+                out.string(path);
+                out.number(identity.device);
+                out.number(identity.inode);
+            }
+            PlanOp::Pin { path }
+            | PlanOp::Protect { path }
+            | PlanOp::Freeze { path }
+            | PlanOp::Mask { path }
+            | PlanOp::Hide { path } => out.string(path),
+            PlanOp::Replace { path, source } => {
                 out.string(path);
                 out.string(source);
             }
-            Op::Rlimit { resource, soft, hard } => {
+            PlanOp::Rlimit { resource, soft, hard } => {
                 out.number(resource);
                 out.number(soft);
                 out.number(hard);
             }
-            Op::LandlockRuleset { fs, net, scoped } => {
+            PlanOp::LandlockRuleset { fs, net, scoped } => {
                 out.number(fs);
                 out.number(net);
                 out.number(scoped);
             }
-            Op::LandlockAllow { path, access } => {
+            PlanOp::LandlockAllow { path, access } => {
                 out.string(path);
                 out.number(access);
             }
-            Op::Seccomp { program } => out.blob(program),
+            PlanOp::Seccomp { program } => out.blob(program),
         }
     }
 }

@@ -1,44 +1,45 @@
-//! The second half of a launch, in order: limits, capabilities, no_new_privs, Landlock, seccomp. After it the
-//! process has no right that a command inside does not have.
+//! The second half of a launch: limits, capabilities, no_new_privs, Landlock, seccomp. Afterwards the process has no right that a
+//! command inside lacks.
 
-use ringfence_launch::plan::{Op, Plan};
-use ringfence_launch::step::Step;
-use ringfence_launch::wire::Achieved;
+use ringfence_launch::plan::{Plan, PlanOp};
+use ringfence_launch::step::LaunchStep;
+use ringfence_launch::wire::LaunchReport;
 
-use crate::sys::{self, Attribute, Errno};
-use crate::{Failure, Prepared};
+use crate::sys::{self, Errno, PrctlOption};
+use crate::{InitState, LaunchFailure, network};
 
-// PRIVILEGE: falls from "everything inside the namespaces" to "nothing" in this function.
-pub(crate) fn seal(plan: &Plan<'_>) -> Result<(), Failure> {
+// PRIVILEGE: drops from all rights inside the namespaces to none.
+pub(crate) fn seal(plan: &Plan<'_>) -> Result<(), LaunchFailure> {
     set_limits(plan)?;
-    drop_capabilities().map_err(Failure::at(Step::Capabilities))?;
-    sys::prctl(Attribute::SetNoNewPrivileges, 1).map_err(Failure::at(Step::NoNewPrivileges))?;
+    drop_capabilities().map_err(LaunchFailure::at(LaunchStep::Capabilities))?;
+    sys::prctl(PrctlOption::SetNoNewPrivileges, 1).map_err(LaunchFailure::at(LaunchStep::NoNewPrivileges))?;
     enforce_landlock(plan)?;
     install_filters(plan)
 }
 
-/// What the kernel says about this process, asked after the fact.
-pub(crate) fn achieved(plan: &Plan<'_>, prepared: &Prepared) -> Result<Achieved, Failure> {
-    let failed = Failure::at(Step::Report);
-    let no_new_privs = sys::prctl(Attribute::NoNewPrivileges, 0).map_err(&failed)? as u64;
-    let seccomp_mode = sys::prctl(Attribute::SeccompMode, 0).map_err(&failed)? as u64;
+/// Reads back from the kernel what this process achieved.
+pub(crate) fn achieved(plan: &Plan<'_>, prepared: &InitState) -> Result<LaunchReport, LaunchFailure> {
+    let failed = LaunchFailure::at(LaunchStep::Report);
+    let no_new_privs = sys::prctl(PrctlOption::NoNewPrivileges, 0).map_err(&failed)? as u64;
+    let seccomp_mode = sys::prctl(PrctlOption::SeccompMode, 0).map_err(&failed)? as u64;
     let empty = sys::capabilities_empty().map_err(&failed)? && !any_capability_left();
-    let landlock = u64::from(first_ruleset(plan).is_some());
-    Ok(Achieved {
+    let landlock = u64::from(has_landlock(plan));
+    Ok(LaunchReport {
         no_new_privs,
         seccomp_mode,
         capabilities_empty: u64::from(empty),
         landlock,
         cgroups: prepared.cgroups,
+        socket_bytes: network::socket_bytes().unwrap_or(0),
     })
 }
 
-fn set_limits(plan: &Plan<'_>) -> Result<(), Failure> {
+fn set_limits(plan: &Plan<'_>) -> Result<(), LaunchFailure> {
     let mut operations = plan.operations();
     while let Ok(Some(op)) = operations.next_op() {
-        if let Op::Rlimit { resource, soft, hard } = op {
-            sys::set_limit(resource, soft, hard).map_err(|errno| Failure {
-                step: Step::Limits,
+        if let PlanOp::Rlimit { resource, soft, hard } = op {
+            sys::set_limit(resource, soft, hard).map_err(|errno| LaunchFailure {
+                step: LaunchStep::Limits,
                 operation: resource,
                 errno: errno.0,
             })?;
@@ -47,15 +48,15 @@ fn set_limits(plan: &Plan<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// KERNEL: numbers above the last capability answer EINVAL; 63 is the most the interface can name.
+/// KERNEL: numbers above the last capability return EINVAL; 63 is the highest that the interface supports.
 fn drop_capabilities() -> Result<(), Errno> {
-    sys::prctl(Attribute::Ambient, libc::PR_CAP_AMBIENT_CLEAR_ALL as usize)?;
+    sys::prctl(PrctlOption::Ambient, libc::PR_CAP_AMBIENT_CLEAR_ALL as usize)?;
     for capability in 0..64 {
-        match sys::prctl(Attribute::DropBounding, capability) {
+        match sys::prctl(PrctlOption::DropBounding, capability) {
             Ok(_) => {}
             Err(Errno(libc::EINVAL)) => break,
-            // Without namespaces and without CAP_SETPCAP the set cannot be lowered; `achieved` reads it back and
-            // no_new_privs makes it moot.
+            // Without namespaces and CAP_SETPCAP the bounding set cannot be lowered. `achieved` reads it back, and no_new_privs
+            // makes it ineffective.
             Err(Errno(libc::EPERM)) => break,
             Err(errno) => return Err(errno),
         }
@@ -64,30 +65,34 @@ fn drop_capabilities() -> Result<(), Errno> {
 }
 
 fn any_capability_left() -> bool {
-    let mut known = (0..64).map_while(|capability| sys::prctl(Attribute::Bounding, capability).ok());
+    let mut known = (0..64).map_while(|capability| sys::prctl(PrctlOption::Bounding, capability).ok());
     known.any(|present| present == 1)
+}
+
+pub(crate) fn has_landlock(plan: &Plan<'_>) -> bool {
+    first_ruleset(plan).is_some()
 }
 
 fn first_ruleset(plan: &Plan<'_>) -> Option<(u64, u64, u64)> {
     let mut operations = plan.operations();
     while let Ok(Some(op)) = operations.next_op() {
-        if let Op::LandlockRuleset { fs, net, scoped } = op {
+        if let PlanOp::LandlockRuleset { fs, net, scoped } = op {
             return Some((fs, net, scoped));
         }
     }
     None
 }
 
-fn enforce_landlock(plan: &Plan<'_>) -> Result<(), Failure> {
+fn enforce_landlock(plan: &Plan<'_>) -> Result<(), LaunchFailure> {
     let Some((fs, net, scoped)) = first_ruleset(plan) else { return Ok(()) };
-    let failed = Failure::at(Step::Landlock);
+    let failed = LaunchFailure::at(LaunchStep::Landlock);
     let ruleset = sys::landlock_create(fs, net, scoped).map_err(&failed)?;
     let mut operations = plan.operations();
     let mut index = 0;
     while let Ok(Some(op)) = operations.next_op() {
-        if let Op::LandlockAllow { path, access } = op {
-            allow(ruleset, path, access).map_err(|errno| Failure {
-                step: Step::Landlock,
+        if let PlanOp::LandlockAllow { path, access } = op {
+            allow(ruleset, path, access).map_err(|errno| LaunchFailure {
+                step: LaunchStep::Landlock,
                 operation: index,
                 errno: errno.0,
             })?;
@@ -106,20 +111,20 @@ fn allow(ruleset: i32, path: &core::ffi::CStr, access: u64) -> Result<(), Errno>
     answer
 }
 
-fn install_filters(plan: &Plan<'_>) -> Result<(), Failure> {
+fn install_filters(plan: &Plan<'_>) -> Result<(), LaunchFailure> {
     let mut operations = plan.operations();
     while let Ok(Some(op)) = operations.next_op() {
-        if let Op::Seccomp { program } = op {
-            sys::seccomp_filter(program).map_err(Failure::at(Step::Seccomp))?;
+        if let PlanOp::Seccomp { program } = op {
+            sys::seccomp_filter(program).map_err(LaunchFailure::at(LaunchStep::Seccomp))?;
         }
     }
     Ok(())
 }
 
-/// In a sandbox without a PID namespace: whatever runs inside cannot signal its supervisor.
+/// In a sandbox without a PID namespace: processes inside cannot signal the supervisor.
 ///
-/// KERNEL: every Landlock domain denies links and renames between directories, whether it handles that right or not.
-/// This one allows them everywhere, so that the domain of the plan alone decides.
+/// KERNEL: every Landlock domain denies links and renames between directories, whether it handles that right or not. This one
+/// allows them everywhere, so that only the domain of the plan decides.
 pub(crate) fn scope_signals(plan: &Plan<'_>) -> Result<(), Errno> {
     const SCOPE_SIGNAL: u64 = 2;
     const REFER: u64 = 1 << 13;

@@ -1,9 +1,9 @@
-//! The steps of a launch, in order. A failure is `(step, operation index, errno)`; words are attached by the parent.
+//! The steps of a launch, in order. A failure is `(step, operation index, errno)`; the parent adds the text.
 
 /// Discriminants are the wire format and the order: a plan whose operations go backwards is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
-pub enum Step {
+pub enum LaunchStep {
     Receive = 1,
     CloseFds = 2,
     Cgroup = 3,
@@ -34,7 +34,7 @@ pub enum Step {
     Command = 28,
 }
 
-impl Step {
+impl LaunchStep {
     pub const ALL: [Self; 28] = [
         Self::Receive,
         Self::CloseFds,

@@ -1,19 +1,19 @@
-//! One function per step, in the order in which they run. See `Step`.
+//! One function per step, in the order in which they run. See `LaunchStep`.
 
 use core::ffi::CStr;
 
-use ringfence_launch::plan::{Access, HIDDEN_DIRECTORY, HIDDEN_FILE, Identity, Op, Plan};
-use ringfence_launch::step::Step;
+use ringfence_launch::plan::{FileIdentity, HIDDEN_DIRECTORY, HIDDEN_FILE, MountAccess, Plan, PlanOp};
+use ringfence_launch::step::LaunchStep;
 
-use crate::sys::{self, Errno, NO_DEVICES, NO_EXECUTE, NO_SETUID, READ_ONLY, Reach};
-use crate::{Failure, is_init, network};
+use crate::sys::{self, Errno, MountRecursion, NO_DEVICES, NO_EXECUTE, NO_SETUID, READ_ONLY};
+use crate::{LaunchFailure, descendants, is_init, network};
 
-/// Closes everything but the control socket, which is standard input, and the control groups.
-pub(crate) fn close_inherited(keep: &[i32]) -> Result<(), Failure> {
-    let failed = Failure::at(Step::CloseFds);
+/// Closes everything except the control socket (standard input) and the control groups.
+pub(crate) fn close_inherited(keep: &[i32]) -> Result<(), LaunchFailure> {
+    let failed = LaunchFailure::at(LaunchStep::CloseFds);
     let mut next = 1_u32;
     let mut last_kept = -1;
-    // The kernel hands out descriptors in ascending order, so `keep` is sorted; anything else is refused.
+    // The kernel returns descriptors in ascending order, so `keep` is sorted; any other order is refused.
     for fd in keep {
         if *fd <= last_kept {
             return Err(failed(Errno(libc::EBADF)));
@@ -30,41 +30,41 @@ pub(crate) fn close_inherited(keep: &[i32]) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(crate) fn enter_cgroups(groups: &[i32]) -> Result<(), Failure> {
+pub(crate) fn enter_cgroups(groups: &[i32]) -> Result<(), LaunchFailure> {
     for fd in groups {
-        sys::write(*fd, b"0").map_err(Failure::at(Step::Cgroup))?;
+        sys::write(*fd, b"0").map_err(LaunchFailure::at(LaunchStep::Cgroup))?;
         sys::close(*fd);
     }
     Ok(())
 }
 
-pub(crate) fn enter_namespaces(namespaces: u64, uid: u64, gid: u64) -> Result<(), Failure> {
-    // A session of its own: a signal to the caller's process group does not reach the sandbox by itself. PID 1 of a
-    // container leads one already.
+pub(crate) fn enter_namespaces(namespaces: u64, uid: u64, gid: u64) -> Result<(), LaunchFailure> {
+    // A separate session: signals to the caller's process group do not reach the sandbox. PID 1 of a container already leads one.
     if !is_init() {
-        sys::set_session().map_err(Failure::at(Step::Namespaces))?;
+        sys::set_session().map_err(LaunchFailure::at(LaunchStep::Namespaces))?;
     }
-    let outside = sys::own_ids();
+    let (outside_uid, outside_gid) = sys::own_ids();
     if namespaces == 0 {
         return Ok(());
     }
-    sys::unshare(namespaces).map_err(Failure::at(Step::Namespaces))?;
+    sys::unshare(namespaces).map_err(LaunchFailure::at(LaunchStep::Namespaces))?;
     if namespaces & libc::CLONE_NEWUSER as u64 != 0 {
-        map_ids((uid, gid), outside).map_err(Failure::at(Step::IdMaps))?;
-        forbid_nested().map_err(Failure::at(Step::NoNestedNamespaces))?;
+        map_ids(&mapping(uid, outside_uid), &mapping(gid, outside_gid))
+            .map_err(LaunchFailure::at(LaunchStep::IdMaps))?;
+        forbid_nested().map_err(LaunchFailure::at(LaunchStep::NoNestedNamespaces))?;
     }
     Ok(())
 }
 
-/// One user and one group, those of this process: what is written inside is theirs outside, every other id is nobody.
-fn map_ids(inside: (u64, u64), outside: (u64, u64)) -> Result<(), Errno> {
+/// Maps one user and one group, those of this process: files written inside belong to them outside, and every other id is unmapped.
+fn map_ids(user: &FixedText, group: &FixedText) -> Result<(), Errno> {
     write_file(c"/proc/self/setgroups", b"deny")?;
-    write_file(c"/proc/self/uid_map", mapping(inside.0, outside.0).as_c_str()?.to_bytes())?;
-    write_file(c"/proc/self/gid_map", mapping(inside.1, outside.1).as_c_str()?.to_bytes())
+    write_file(c"/proc/self/uid_map", user.as_c_str()?.to_bytes())?;
+    write_file(c"/proc/self/gid_map", group.as_c_str()?.to_bytes())
 }
 
-fn mapping(inside: u64, outside: u64) -> Text {
-    let mut line = Text::default();
+fn mapping(inside: u64, outside: u64) -> FixedText {
+    let mut line = FixedText::default();
     line.decimal(inside);
     line.text(b" ");
     line.decimal(outside);
@@ -73,13 +73,29 @@ fn mapping(inside: u64, outside: u64) -> Text {
 }
 
 /// KERNEL: the limits belong to this user namespace; without capabilities nothing inside can raise them again. The
-/// second leaves half of the user's machine-wide allowance to the host.
+/// other two leave half of the user's machine-wide allowance to the host.
 fn forbid_nested() -> Result<(), Errno> {
     write_file(c"/proc/sys/user/max_user_namespaces", b"0")?;
-    write_file(c"/proc/sys/user/max_inotify_instances", b"64")
+    write_file(c"/proc/sys/user/max_inotify_instances", b"64")?;
+    let mut watches = FixedText::default();
+    watches.decimal(machine_watches().unwrap_or(FEW_WATCHES) / 2);
+    write_file(c"/proc/sys/user/max_inotify_watches", watches.as_c_str()?.to_bytes())
 }
 
-fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
+/// What the kernel gives to each user of a small machine.
+const FEW_WATCHES: u64 = 8192;
+
+fn machine_watches() -> Option<u64> {
+    let path = c"/proc/sys/fs/inotify/max_user_watches";
+    let fd = sys::open(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0).ok()?;
+    let mut content = [0_u8; 32];
+    let length = sys::read(fd, &mut content);
+    sys::close(fd);
+    let digits = content.get(..length.ok()?)?.trim_ascii();
+    descendants::number(digits).and_then(|number| u64::try_from(number).ok())
+}
+
+pub(crate) fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
     let fd = sys::open(libc::AT_FDCWD, path, libc::O_WRONLY | libc::O_CLOEXEC, 0)?;
     let answer = sys::write(fd, content);
     sys::close(fd);
@@ -88,63 +104,70 @@ fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
 
 // PRIVILEGE: all capabilities over the new namespaces (or none at all, where none were made).
 /// Applies every operation of the plan up to and including the switch of the root.
-pub(crate) fn build_root(plan: &Plan<'_>) -> Result<(), Failure> {
-    let mut builder = Builder { beneath: -1, hidden: [-1; 2] };
+pub(crate) fn build_root(plan: &Plan<'_>) -> Result<(), LaunchFailure> {
+    let mut builder = RootBuilder { beneath: -1, hidden: [-1; 2] };
     let mut operations = plan.operations();
     let mut index = 0;
     while let Ok(Some(op)) = operations.next_op() {
-        builder.apply(&op).map_err(|errno| Failure { step: op.step(), operation: index, errno: errno.0 })?;
+        builder.apply(&op).map_err(|errno| LaunchFailure {
+            step: op.step(),
+            operation: index,
+            errno: errno.0,
+        })?;
         index += 1;
     }
     Ok(())
 }
 
-struct Builder {
-    /// The root that relative operations are resolved beneath.
+struct RootBuilder {
+    /// Root beneath which relative operations resolve.
     beneath: i32,
-    /// The hidden file and the hidden directory, once they have been opened: there may be thousands to cover.
+    /// The hidden file and directory, opened once: there may be thousands of masks.
     hidden: [i32; 2],
 }
 
-impl Builder {
-    fn apply(&mut self, op: &Op<'_>) -> Result<(), Errno> {
+impl RootBuilder {
+    fn apply(&mut self, op: &PlanOp<'_>) -> Result<(), Errno> {
         match *op {
-            Op::Hostname { name } => sys::set_hostname(name),
-            Op::Loopback => sys::loopback_up(),
-            Op::Netlink { protocol, messages } => network::send(protocol, messages),
-            Op::NetNamespace => network::offer(),
-            Op::Door { kind, address } => network::open_door(kind, address),
-            Op::Stage => stage(),
-            Op::WholeMachine => own_mounts().and_then(|()| sys::change_directory(c"/")),
-            Op::Directory { path, mode } => sys::make_directory(path, mode as u32),
-            Op::Symlink { path, target } => sys::symlink(target, path),
-            Op::File { path, mode, content } => make_file(path, mode as u32, content),
-            Op::Bind { source, target } => bind(source, target),
-            Op::Seal => sys::set_attributes(
+            PlanOp::Hostname { name } => sys::set_hostname(name),
+            PlanOp::Loopback => sys::loopback_up().map(|()| network::small_buffers()),
+            PlanOp::Netlink { protocol, messages } => network::send(protocol, messages),
+            PlanOp::NetNamespace => network::offer(),
+            PlanOp::Door { kind, address } => network::open_door(kind, address),
+            PlanOp::Stage => stage(),
+            PlanOp::WholeMachine => own_mounts().and_then(|()| sys::change_directory(c"/")),
+            PlanOp::Directory { path, mode } => sys::make_directory(path, mode as u32),
+            PlanOp::Symlink { path, target } => sys::symlink(target, path),
+            PlanOp::File { path, mode, content } => make_file(path, mode as u32, content),
+            PlanOp::Bind { source, target } => bind(source, target),
+            PlanOp::Seal => sys::set_attributes(
                 libc::AT_FDCWD,
                 c".",
                 READ_ONLY | NO_SETUID | NO_DEVICES,
-                Reach::Recursive,
+                MountRecursion::Recursive,
             ),
-            Op::Tmpfs { target, bytes, mode } => tmpfs(target, bytes, mode),
-            Op::Device { source, target } => device(source, target),
-            Op::Proc { target } => proc(target),
-            Op::Devpts { target } => devpts(target),
-            Op::ReadOnly { target } => sys::set_attributes(libc::AT_FDCWD, target, READ_ONLY, Reach::One),
-            Op::Root { source, target, access, identity } => root(source, target, access, identity),
-            Op::Beneath { target } => self.enter(target),
-            Op::Pin { path } => self.rebind(path, 0, Reach::One),
-            Op::Protect { path } => self.rebind(path, READ_ONLY, Reach::Recursive),
-            Op::Freeze { path } => self.rebind(path, READ_ONLY, Reach::One),
-            Op::Replace { path, source } => self.cover(path, source),
-            Op::Mask { path } => self.mask(path),
-            Op::Hide { path } => hide(path),
-            Op::Pivot => pivot(),
+            PlanOp::Tmpfs { target, bytes, mode } => tmpfs(target, bytes, mode),
+            PlanOp::Device { source, target } => device(source, target),
+            PlanOp::Proc { target } => proc(target),
+            PlanOp::Devpts { target } => devpts(target),
+            PlanOp::ReadOnly { target } => {
+                sys::set_attributes(libc::AT_FDCWD, target, READ_ONLY, MountRecursion::One)
+            }
+            PlanOp::Root { source, target, access, identity } => root(source, target, access, identity),
+            PlanOp::Expect { path, identity } => expect(path, identity),
+            PlanOp::Beneath { target } => self.enter(target),
+            PlanOp::Pin { path } => self.rebind(path, 0, MountRecursion::One),
+            PlanOp::Protect { path } => self.rebind(path, READ_ONLY, MountRecursion::Recursive),
+            PlanOp::Freeze { path } => self.rebind(path, READ_ONLY, MountRecursion::One),
+            PlanOp::Replace { path, source } => self.cover(path, source),
+            PlanOp::Mask { path } => self.mask(path),
+            PlanOp::Hide { path } => hide(path),
+            PlanOp::Pivot => pivot(),
             // Applied by `seal`, after the root is in place.
-            Op::Rlimit { .. }
-            | Op::LandlockRuleset { .. }
-            | Op::LandlockAllow { .. }
-            | Op::Seccomp { .. } => Ok(()),
+            PlanOp::Rlimit { .. }
+            | PlanOp::LandlockRuleset { .. }
+            | PlanOp::LandlockAllow { .. }
+            | PlanOp::Seccomp { .. } => Ok(()),
         }
     }
 
@@ -159,7 +182,7 @@ impl Builder {
     /// Mounts an object on itself: it can then be neither renamed nor unlinked, and with `READ_ONLY` not written.
     ///
     /// Source and target are the same descriptor, so there is nothing to swap between check and use.
-    fn rebind(&self, path: &CStr, attributes: u64, reach: Reach) -> Result<(), Errno> {
+    fn rebind(&self, path: &CStr, attributes: u64, reach: MountRecursion) -> Result<(), Errno> {
         let object = sys::open_beneath(self.beneath, path)?;
         let answer = rebind_descriptor(object, attributes, reach);
         sys::close(object);
@@ -182,7 +205,7 @@ impl Builder {
         answer
     }
 
-    fn hidden(&mut self, like: &sys::Object) -> Result<i32, Errno> {
+    fn hidden(&mut self, like: &sys::OpenObject) -> Result<i32, Errno> {
         let [file_slot, directory_slot] = &mut self.hidden;
         let (slot, path) =
             if like.directory { (directory_slot, HIDDEN_DIRECTORY) } else { (file_slot, HIDDEN_FILE) };
@@ -193,7 +216,7 @@ impl Builder {
     }
 }
 
-fn rebind_descriptor(object: i32, attributes: u64, reach: Reach) -> Result<(), Errno> {
+fn rebind_descriptor(object: i32, attributes: u64, reach: MountRecursion) -> Result<(), Errno> {
     let tree = sys::clone_tree(object)?;
     let answer = match attributes {
         0 => Ok(()),
@@ -226,7 +249,7 @@ fn stage() -> Result<(), Errno> {
     sys::change_directory(c"/sys")
 }
 
-/// No mount made here reaches the host, and none made there later reaches us.
+/// Makes mount propagation private in both directions.
 fn own_mounts() -> Result<(), Errno> {
     sys::mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE, c"")
 }
@@ -252,7 +275,7 @@ fn bind(source: &CStr, target: &CStr) -> Result<(), Errno> {
 }
 
 fn tmpfs(target: &CStr, bytes: u64, mode: u64) -> Result<(), Errno> {
-    let mut options = Text::default();
+    let mut options = FixedText::default();
     options.text(b"mode=");
     options.octal(mode);
     options.text(b",size=");
@@ -263,11 +286,18 @@ fn tmpfs(target: &CStr, bytes: u64, mode: u64) -> Result<(), Errno> {
 
 fn device(source: &CStr, target: &CStr) -> Result<(), Errno> {
     make_file(target, 0o600, b"")?;
-    sys::mount(source, target, c"", libc::MS_BIND, c"")?;
-    sys::set_attributes(libc::AT_FDCWD, target, NO_SETUID | NO_EXECUTE, Reach::One)
+    bind_device(source, target)
 }
 
-/// Read-only: nothing inside tunes the kernel through it, also not as root (docs/threat-model.md).
+/// KERNEL: a device can be opened for writing on a read-only mount. Mode, owner, times and extended attributes cannot be
+/// changed there: the node is the host's own, and root inside is its owner.
+fn bind_device(source: &CStr, target: &CStr) -> Result<(), Errno> {
+    sys::mount(source, target, c"", libc::MS_BIND, c"")?;
+    let attributes = READ_ONLY | NO_SETUID | NO_EXECUTE;
+    sys::set_attributes(libc::AT_FDCWD, target, attributes, MountRecursion::One)
+}
+
+/// Read-only, so that processes inside cannot tune the kernel, even as root (docs/threat-model.md).
 fn proc(target: &CStr) -> Result<(), Errno> {
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC | libc::MS_RDONLY;
     sys::mount(c"proc", target, c"proc", flags, c"")
@@ -278,24 +308,31 @@ fn devpts(target: &CStr) -> Result<(), Errno> {
     sys::mount(c"devpts", target, c"devpts", flags, c"newinstance,ptmxmode=0666,mode=0600,max=64")
 }
 
-/// What is mounted is what was judged: opened without following a link, compared, and mounted by descriptor.
-fn root(source: &CStr, target: &CStr, access: Access, identity: Identity) -> Result<(), Errno> {
+/// Mounts exactly the evaluated object: opened without following links, compared, and mounted by descriptor.
+fn root(source: &CStr, target: &CStr, access: MountAccess, identity: FileIdentity) -> Result<(), Errno> {
     let object = sys::open_absolute(source)?;
     let answer = judged(object, identity).and_then(|()| match access {
-        Access::System => overlay(object, target),
-        Access::Read | Access::Write => attach_root(object, target, access),
+        MountAccess::System => overlay(object, target),
+        MountAccess::Read | MountAccess::Write => attach_root(object, target, access),
     });
     sys::close(object);
     answer
 }
 
-fn judged(object: i32, identity: Identity) -> Result<(), Errno> {
+fn expect(path: &CStr, identity: FileIdentity) -> Result<(), Errno> {
+    let object = sys::open_absolute(path)?;
+    let answer = judged(object, identity);
+    sys::close(object);
+    answer
+}
+
+fn judged(object: i32, identity: FileIdentity) -> Result<(), Errno> {
     let found = sys::look_at(object)?;
     let same = found.device == identity.device && found.inode == identity.inode;
     if same { Ok(()) } else { Err(Errno(libc::ESTALE)) }
 }
 
-/// The layer below the directory is the empty one that hides directories: the kernel wants two where none is written.
+/// The lower layer is the empty directory used for masks: a read-only overlay needs two layers.
 fn overlay(object: i32, target: &CStr) -> Result<(), Errno> {
     let empty = sys::open_beneath(libc::AT_FDCWD, HIDDEN_DIRECTORY)?;
     let answer = sys::open_beneath(libc::AT_FDCWD, target).and_then(|place| {
@@ -307,37 +344,38 @@ fn overlay(object: i32, target: &CStr) -> Result<(), Errno> {
     answer
 }
 
-/// By descriptors: a path could hold what is special in mount options, and could be swapped for a link.
+/// Uses descriptors: a path could contain special characters of mount options, or be swapped for a link.
 fn mount_overlay([upper, lower]: [i32; 2], place: i32) -> Result<(), Errno> {
-    let mut layers = Text::default();
+    let mut layers = FixedText::default();
     layers.text(b"lowerdir=");
     layers.descriptor(upper);
     layers.text(b":");
     layers.descriptor(lower);
-    let mut target = Text::default();
+    let mut target = FixedText::default();
     target.descriptor(place);
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_RDONLY;
     sys::mount(c"ringfence", target.as_c_str()?, c"overlay", flags, layers.as_c_str()?)
 }
 
-fn attach_root(object: i32, target: &CStr, access: Access) -> Result<(), Errno> {
+fn attach_root(object: i32, target: &CStr, access: MountAccess) -> Result<(), Errno> {
     let attributes = match access {
-        Access::Read | Access::System => READ_ONLY | NO_SETUID | NO_DEVICES,
-        Access::Write => NO_SETUID | NO_DEVICES,
+        MountAccess::Read | MountAccess::System => READ_ONLY | NO_SETUID | NO_DEVICES,
+        MountAccess::Write => NO_SETUID | NO_DEVICES,
     };
     let tree = sys::clone_tree(object)?;
-    let answer = sys::set_attributes(tree, c"", attributes, Reach::Recursive)
+    let answer = sys::set_attributes(tree, c"", attributes, MountRecursion::Recursive)
         .and_then(|()| opened(tree, access))
         .and_then(|()| attach(tree, target));
     sys::close(tree);
     answer
 }
 
-/// In a container a part is bound from what is around it, which we may have closed just before. What the host has closed stays so.
-fn opened(tree: i32, access: Access) -> Result<(), Errno> {
+/// In a container a part is bound from its surroundings, which may just have been made read-only. Mounts that the host made
+/// read-only stay so.
+fn opened(tree: i32, access: MountAccess) -> Result<(), Errno> {
     match access {
-        Access::Read | Access::System => Ok(()),
-        Access::Write => match sys::allow_writing(tree) {
+        MountAccess::Read | MountAccess::System => Ok(()),
+        MountAccess::Write => match sys::allow_writing(tree) {
             Err(Errno(libc::EPERM)) => Ok(()),
             answer => answer,
         },
@@ -359,7 +397,7 @@ fn hide(path: &CStr) -> Result<(), Errno> {
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_RDONLY;
         sys::mount(c"tmpfs", path, c"tmpfs", flags, c"mode=0,size=4k")
     } else {
-        sys::mount(c"/dev/null", path, c"", libc::MS_BIND, c"")
+        bind_device(c"/dev/null", path)
     }
 }
 
@@ -370,18 +408,18 @@ fn pivot() -> Result<(), Errno> {
 }
 
 /// A short text without an allocator.
-struct Text {
+struct FixedText {
     bytes: [u8; 64],
     length: usize,
 }
 
-impl Default for Text {
+impl Default for FixedText {
     fn default() -> Self {
         Self { bytes: [0; 64], length: 0 }
     }
 }
 
-impl Text {
+impl FixedText {
     fn text(&mut self, text: &[u8]) {
         for byte in text {
             self.byte(*byte);

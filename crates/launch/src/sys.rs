@@ -1,5 +1,5 @@
-//! All of the launcher that is `unsafe`: the entry point, the system call instruction, the memory functions that the
-//! compiler calls by name, and one thin function per system call.
+//! All `unsafe` code of the launcher: entry point, system call instruction, the memory functions that the compiler calls by name,
+//! and one thin function per system call.
 //!
 //! INVARIANT: no function here keeps a pointer after the system call it was passed to returns, except `files::map` and
 //! `files::allocate_words`, whose mappings are never unmapped.
@@ -9,10 +9,10 @@ mod confinement;
 mod control;
 mod entry;
 mod files;
-mod identity;
 mod memory;
 mod mounts;
 mod network;
+mod privileges;
 mod processes;
 mod signals;
 mod terminals;
@@ -21,25 +21,28 @@ use core::ffi::CStr;
 
 use libc::c_long;
 
-pub(crate) use confinement::{landlock_allow, landlock_create, landlock_enforce, seccomp_filter};
+pub(crate) use confinement::{
+    landlock_allow, landlock_create, landlock_enforce, seccomp_filter, seccomp_listener,
+};
 pub(crate) use control::{MAX_FDS, connect, receive, send};
 pub(crate) use entry::exit;
 pub(crate) use files::{
-    Object, allocate_words, change_directory, close, close_range, directory_entries, dup3, duplicate_above,
-    is_full, look_at, make_directory, map, open, open_absolute, open_beneath, read, symlink, write,
-};
-pub(crate) use identity::{
-    Attribute, capabilities_empty, clear_capabilities, enter_namespace, owner_of, prctl, set_hostname,
-    set_limit, unshare,
+    OpenObject, allocate_words, change_directory, close, close_range, directory_entries, dup3,
+    duplicate_above, is_full, look_at, make_directory, map, open, open_absolute, open_beneath, read, symlink,
+    write,
 };
 pub(crate) use mounts::{
-    NO_DEVICES, NO_EXECUTE, NO_SETUID, READ_ONLY, Reach, allow_writing, attach_tree, clone_tree, detach,
-    mount, pivot_root, set_attributes,
+    MountRecursion, NO_DEVICES, NO_EXECUTE, NO_SETUID, READ_ONLY, allow_writing, attach_tree, clone_tree,
+    detach, mount, pivot_root, set_attributes,
 };
 pub(crate) use network::{bound_socket, loopback_up, netlink_socket, read_now};
+pub(crate) use privileges::{
+    PrctlOption, capabilities_empty, clear_capabilities, enter_namespace, owner_of, prctl, set_hostname,
+    set_limit, set_name, unshare,
+};
 pub(crate) use processes::{
-    Ended, Forked, execute, fork, fork_sibling, kill, open_pidfd, own_ids, own_pid, parent_pid, reap,
-    set_session, set_umask,
+    ChildExit, ForkResult, execute, execute_descriptor, fork, fork_sibling, kill, open_pidfd, own_ids,
+    own_pid, parent_pid, reap, set_session, set_umask, was_stopped,
 };
 pub(crate) use signals::{
     ALL_SIGNALS, block_signals, default_signals, signal_bit, signal_descriptor, wait_readable, wait_signal,
@@ -51,12 +54,12 @@ pub(crate) use terminals::{control_terminal, open_terminal};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) i32);
 
-pub(crate) type Result<T> = core::result::Result<T, Errno>;
+pub(crate) type SysResult<T> = core::result::Result<T, Errno>;
 
 /// # Safety
 /// Every argument that is a pointer must be valid for what the call does with it.
 #[cfg(target_arch = "x86_64")]
-unsafe fn raw(number: c_long, a: [usize; 6]) -> Result<usize> {
+unsafe fn raw(number: c_long, a: [usize; 6]) -> SysResult<usize> {
     let answer: isize;
     // SAFETY: the caller vouches for the pointers; rcx and r11 are the registers the instruction destroys.
     unsafe {
@@ -74,7 +77,7 @@ unsafe fn raw(number: c_long, a: [usize; 6]) -> Result<usize> {
 /// # Safety
 /// Every argument that is a pointer must be valid for what the call does with it.
 #[cfg(target_arch = "aarch64")]
-unsafe fn raw(number: c_long, a: [usize; 6]) -> Result<usize> {
+unsafe fn raw(number: c_long, a: [usize; 6]) -> SysResult<usize> {
     let answer: isize;
     // SAFETY: the caller vouches for the pointers; the kernel preserves every register but x0.
     unsafe {
@@ -89,7 +92,7 @@ unsafe fn raw(number: c_long, a: [usize; 6]) -> Result<usize> {
     decode(answer)
 }
 
-fn decode(answer: isize) -> Result<usize> {
+fn decode(answer: isize) -> SysResult<usize> {
     if (-4095..0).contains(&answer) { Err(Errno(-answer as i32)) } else { Ok(answer as usize) }
 }
 
@@ -104,7 +107,7 @@ fn descriptor(fd: i32) -> usize {
 
 /// # Safety
 /// `argument` must be what the request expects.
-unsafe fn ioctl(fd: i32, request: usize, argument: usize) -> Result<usize> {
+unsafe fn ioctl(fd: i32, request: usize, argument: usize) -> SysResult<usize> {
     // SAFETY: passed on.
     unsafe { raw(libc::SYS_ioctl, [descriptor(fd), request, argument, 0, 0, 0]) }
 }

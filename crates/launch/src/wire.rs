@@ -9,6 +9,7 @@
 //!           ←  Ready | Failed
 //!    Run    + [command memfd, stdio] →     fork the call's leader, which forks the command
 //!           ←  Terminal + [pty master]     (when asked for)
+//!           ←  Listener + [fd]             (when an approval is bound to files)
 //!           ←  NotExecuted                 (execve failed)
 //!           ←  Exited
 //!    Signal | Kill                  →
@@ -22,12 +23,33 @@
 
 pub const MESSAGE_SIZE: usize = 64;
 
-/// Where PID 1 of a container finds the control socket: an engine passes no descriptors on.
+/// Path of the control socket for PID 1 of a container: an engine does not pass descriptors.
 pub const CONTROL_INSIDE: &core::ffi::CStr = c"/.ringfence/control";
 
-/// Everything PID 1 reads back from the kernel about itself before it says `Ready`.
+/// Name prefix of leaders in /proc, by which the supervisor assigns processes to calls.
+pub const LEADER: &str = "rf-call-";
+
+/// [`LEADER`] and the last digits of the call's number, as the kernel takes a name: 15 characters and a zero.
+pub fn leader_name(id: u64) -> [u8; 16] {
+    let mut name = [0; 16];
+    let prefix = LEADER.as_bytes();
+    let mut rest = id;
+    for (index, place) in name.iter_mut().enumerate().take(15).rev() {
+        *place = match prefix.get(index) {
+            Some(letter) => *letter,
+            None => {
+                let digit = b'0' + (rest % 10) as u8;
+                rest /= 10;
+                digit
+            }
+        };
+    }
+    name
+}
+
+/// State that PID 1 reads back from the kernel before it reports `Ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Achieved {
+pub struct LaunchReport {
     /// 1: `prctl(PR_GET_NO_NEW_PRIVS)` says so.
     pub no_new_privs: u64,
     /// 2: `prctl(PR_GET_SECCOMP)` says filter mode.
@@ -38,10 +60,12 @@ pub struct Achieved {
     pub landlock: u64,
     /// How many control groups were entered.
     pub cgroups: u64,
+    /// The most that one TCP socket keeps; 0 where that could not be read.
+    pub socket_bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum ControlMessage {
     /// `namespaces` are `CLONE_NEW*` flags; `uid` and `gid` are who the launcher's own user and group are inside.
     Start {
         namespaces: u64,
@@ -66,7 +90,7 @@ pub enum Message {
     Started {
         pid: u64,
     },
-    Ready(Achieved),
+    Ready(LaunchReport),
     Failed {
         step: u64,
         operation: u64,
@@ -88,7 +112,7 @@ pub enum Message {
         max_rss_kib: u64,
         tmp_full: u64,
     },
-    /// The call's leader was killed from inside: the session cannot be trusted to clean up and ends.
+    /// A process inside killed the leader of a call: cleanup can no longer be guaranteed, and the session ends.
     LeaderLost {
         id: u64,
     },
@@ -107,9 +131,13 @@ pub enum Message {
         length: u64,
     },
     Outfitted,
+    /// With the descriptor on which the kernel asks about the files of an approved command.
+    Listener {
+        id: u64,
+    },
 }
 
-impl Message {
+impl ControlMessage {
     pub fn encode(&self) -> [u8; MESSAGE_SIZE] {
         let words: [u64; 8] = match *self {
             Self::Start { namespaces, uid, gid, cgroups } => [1, namespaces, uid, gid, cgroups, 0, 0, 0],
@@ -119,7 +147,8 @@ impl Message {
             Self::Kill { id } => [5, id, 0, 0, 0, 0, 0, 0],
             Self::Started { pid } => [6, pid, 0, 0, 0, 0, 0, 0],
             Self::Ready(a) => {
-                [7, a.no_new_privs, a.seccomp_mode, a.capabilities_empty, a.landlock, a.cgroups, 0, 0]
+                let LaunchReport { no_new_privs, seccomp_mode, capabilities_empty, .. } = a;
+                [7, no_new_privs, seccomp_mode, capabilities_empty, a.landlock, a.cgroups, a.socket_bytes, 0]
             }
             Self::Failed { step, operation, errno } => [8, step, operation, errno, 0, 0, 0, 0],
             Self::Terminal { id } => [9, id, 0, 0, 0, 0, 0, 0],
@@ -136,6 +165,7 @@ impl Message {
             Self::Door => [18, 0, 0, 0, 0, 0, 0, 0],
             Self::Outfit { length } => [19, length, 0, 0, 0, 0, 0, 0],
             Self::Outfitted => [20, 0, 0, 0, 0, 0, 0, 0],
+            Self::Listener { id } => [21, id, 0, 0, 0, 0, 0, 0],
         };
         let mut bytes = [0; MESSAGE_SIZE];
         for (slot, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -158,12 +188,13 @@ impl Message {
             4 => Self::Signal { id: a, signal: b },
             5 => Self::Kill { id: a },
             6 => Self::Started { pid: a },
-            7 => Self::Ready(Achieved {
+            7 => Self::Ready(LaunchReport {
                 no_new_privs: a,
                 seccomp_mode: b,
                 capabilities_empty: c,
                 landlock: d,
                 cgroups: e,
+                socket_bytes: f,
             }),
             8 => Self::Failed { step: a, operation: b, errno: c },
             9 => Self::Terminal { id: a },
@@ -178,6 +209,7 @@ impl Message {
             18 => Self::Door,
             19 => Self::Outfit { length: a },
             20 => Self::Outfitted,
+            21 => Self::Listener { id: a },
             _ => return None,
         })
     }

@@ -4,57 +4,70 @@
 use std::ffi::CStr;
 
 use proptest::prelude::*;
-use ringfence_launch::command::{Command, TERMINAL_IN};
-use ringfence_launch::plan::{Access, Encoder, Identity, MAGIC, Malformed, NulInside, Op, Plan, Writer};
-use ringfence_launch::step::Step;
-use ringfence_launch::wire::{Achieved, MESSAGE_SIZE, Message};
+use ringfence_launch::command::{APPROVED, TERMINAL_IN, WireCommand};
+use ringfence_launch::plan::{
+    Encoder, FileIdentity, MAGIC, MalformedPlan, MountAccess, NulInside, Plan, PlanOp, Writer,
+};
+use ringfence_launch::step::LaunchStep;
+use ringfence_launch::wire::{ControlMessage, LaunchReport, MESSAGE_SIZE};
 
 const A: &CStr = c"a path/with 'quotes'\n";
 const B: &CStr = c"\xff\xfe";
 
-fn every_operation() -> Vec<Op<'static>> {
+fn every_operation() -> Vec<PlanOp<'static>> {
     vec![
-        Op::Hostname { name: A },
-        Op::Loopback,
-        Op::Netlink { protocol: 12, messages: b"messages\0with zeros\0" },
-        Op::NetNamespace,
-        Op::Door { kind: 1, address: &[2, 0, 0, 53, 127, 0, 0, 1] },
-        Op::Stage,
-        Op::WholeMachine,
-        Op::Directory { path: A, mode: 0o755 },
-        Op::Symlink { path: A, target: B },
-        Op::File { path: A, mode: 0o400, content: b"content\0with zero" },
-        Op::Bind { source: A, target: B },
-        Op::Seal,
-        Op::Tmpfs { target: A, bytes: u64::MAX, mode: 0o1777 },
-        Op::Device { source: A, target: B },
-        Op::Proc { target: A },
-        Op::Devpts { target: A },
-        Op::ReadOnly { target: A },
-        Op::Root { source: A, target: B, access: Access::Write, identity: Identity { device: 5, inode: 6 } },
-        Op::Root {
+        PlanOp::Hostname { name: A },
+        PlanOp::Loopback,
+        PlanOp::Netlink { protocol: 12, messages: b"messages\0with zeros\0" },
+        PlanOp::NetNamespace,
+        PlanOp::Door { kind: 1, address: &[2, 0, 0, 53, 127, 0, 0, 1] },
+        PlanOp::Stage,
+        PlanOp::WholeMachine,
+        PlanOp::Directory { path: A, mode: 0o755 },
+        PlanOp::Symlink { path: A, target: B },
+        PlanOp::File { path: A, mode: 0o400, content: b"content\0with zero" },
+        PlanOp::Bind { source: A, target: B },
+        PlanOp::Seal,
+        PlanOp::Tmpfs { target: A, bytes: u64::MAX, mode: 0o1777 },
+        PlanOp::Device { source: A, target: B },
+        PlanOp::Proc { target: A },
+        PlanOp::Devpts { target: A },
+        PlanOp::ReadOnly { target: A },
+        PlanOp::Expect { path: A, identity: FileIdentity { device: 7, inode: 8 } },
+        PlanOp::Root {
             source: A,
             target: B,
-            access: Access::Read,
-            identity: Identity { device: 7, inode: u64::MAX },
+            access: MountAccess::Write,
+            identity: FileIdentity { device: 5, inode: 6 },
         },
-        Op::Root { source: A, target: B, access: Access::System, identity: Identity { device: 8, inode: 9 } },
-        Op::Beneath { target: A },
-        Op::Pin { path: A },
-        Op::Freeze { path: A },
-        Op::Protect { path: A },
-        Op::Replace { path: A, source: B },
-        Op::Mask { path: A },
-        Op::Hide { path: A },
-        Op::Pivot,
-        Op::Rlimit { resource: 7, soft: 1, hard: 2 },
-        Op::LandlockRuleset { fs: 1, net: 2, scoped: 3 },
-        Op::LandlockAllow { path: A, access: 4 },
-        Op::Seccomp { program: &[1, 2, 3, 4, 5, 6, 7, 8] },
+        PlanOp::Root {
+            source: A,
+            target: B,
+            access: MountAccess::Read,
+            identity: FileIdentity { device: 7, inode: u64::MAX },
+        },
+        PlanOp::Root {
+            source: A,
+            target: B,
+            access: MountAccess::System,
+            identity: FileIdentity { device: 8, inode: 9 },
+        },
+        PlanOp::Beneath { target: A },
+        PlanOp::Pin { path: A },
+        PlanOp::Freeze { path: A },
+        PlanOp::Protect { path: A },
+        PlanOp::Replace { path: A, source: B },
+        PlanOp::Mask { path: A },
+        PlanOp::Hide { path: A },
+        PlanOp::Pivot,
+        PlanOp::Rlimit { resource: 7, soft: 1, hard: 2 },
+        PlanOp::LandlockRuleset { fs: 1, net: 2, scoped: 3 },
+        PlanOp::LandlockAllow { path: A, access: 4 },
+        PlanOp::Seccomp { program: &[1, 2, 3, 4, 5, 6, 7, 8] },
     ]
 }
 
-fn encoded(operations: &[Op<'_>]) -> Vec<u8> {
+fn encoded(operations: &[PlanOp<'_>]) -> Vec<u8> {
     let mut encoder = Encoder::default();
     operations.iter().for_each(|op| encoder.push(op));
     encoder.finish()
@@ -86,19 +99,26 @@ fn a_plan_that_is_cut_anywhere_is_refused_whole() {
 #[test]
 fn steps_never_go_backwards() {
     for backwards in [
-        [Op::Seal, Op::Bind { source: A, target: A }],
-        [Op::Pivot, Op::Mask { path: A }],
-        [Op::Pivot, Op::Beneath { target: A }],
-        [Op::Seccomp { program: &[] }, Op::LandlockAllow { path: A, access: 1 }],
-        [Op::LandlockRuleset { fs: 1, net: 0, scoped: 0 }, Op::Rlimit { resource: 0, soft: 0, hard: 0 }],
-        [Op::Pivot, Op::File { path: A, mode: 0, content: b"" }],
-        [Op::Door { kind: 1, address: b"" }, Op::Netlink { protocol: 0, messages: b"" }],
-        [Op::Stage, Op::Door { kind: 1, address: b"" }],
+        [PlanOp::Seal, PlanOp::Bind { source: A, target: A }],
+        [PlanOp::Pivot, PlanOp::Mask { path: A }],
+        [PlanOp::Pivot, PlanOp::Beneath { target: A }],
+        [PlanOp::Seccomp { program: &[] }, PlanOp::LandlockAllow { path: A, access: 1 }],
+        [
+            PlanOp::LandlockRuleset { fs: 1, net: 0, scoped: 0 },
+            PlanOp::Rlimit { resource: 0, soft: 0, hard: 0 },
+        ],
+        [PlanOp::Pivot, PlanOp::File { path: A, mode: 0, content: b"" }],
+        [PlanOp::Door { kind: 1, address: b"" }, PlanOp::Netlink { protocol: 0, messages: b"" }],
+        [PlanOp::Stage, PlanOp::Door { kind: 1, address: b"" }],
     ] {
-        assert_eq!(Plan::parse(&encoded(&backwards)).err(), Some(Malformed), "{backwards:?}");
+        assert_eq!(Plan::parse(&encoded(&backwards)).err(), Some(MalformedPlan), "{backwards:?}");
     }
-    let next_root =
-        [Op::Beneath { target: A }, Op::Mask { path: A }, Op::Beneath { target: B }, Op::Pin { path: B }];
+    let next_root = [
+        PlanOp::Beneath { target: A },
+        PlanOp::Mask { path: A },
+        PlanOp::Beneath { target: B },
+        PlanOp::Pin { path: B },
+    ];
     assert!(Plan::parse(&encoded(&next_root)).is_ok());
 }
 
@@ -122,44 +142,58 @@ fn unknown_tags_and_trailing_bytes_are_refused() {
 
 #[test]
 fn every_message_comes_back_as_it_went() {
-    let achieved =
-        Achieved { no_new_privs: 1, seccomp_mode: 2, capabilities_empty: 1, landlock: 1, cgroups: 3 };
+    let achieved = LaunchReport {
+        no_new_privs: 1,
+        seccomp_mode: 2,
+        capabilities_empty: 1,
+        landlock: 1,
+        cgroups: 3,
+        socket_bytes: 4,
+    };
     for message in [
-        Message::Start { namespaces: 1, uid: 2, gid: 3, cgroups: 4 },
-        Message::Plan { length: 5 },
-        Message::Run { id: 6, length: 7 },
-        Message::Signal { id: 8, signal: 9 },
-        Message::Kill { id: 10 },
-        Message::Started { pid: 11 },
-        Message::Ready(achieved),
-        Message::Failed { step: 12, operation: 13, errno: 14 },
-        Message::Terminal { id: 15 },
-        Message::NotExecuted { id: 16, errno: 17 },
-        Message::Exited { id: 18, status: 19, user_us: 20, system_us: 21, max_rss_kib: 22, tmp_full: 1 },
-        Message::LeaderLost { id: 23 },
-        Message::UserNamespace,
-        Message::MountNamespace,
-        Message::Repair { length: 24 },
-        Message::Repaired,
-        Message::NetNamespace,
-        Message::Door,
-        Message::Outfit { length: 25 },
-        Message::Outfitted,
+        ControlMessage::Start { namespaces: 1, uid: 2, gid: 3, cgroups: 4 },
+        ControlMessage::Plan { length: 5 },
+        ControlMessage::Run { id: 6, length: 7 },
+        ControlMessage::Signal { id: 8, signal: 9 },
+        ControlMessage::Kill { id: 10 },
+        ControlMessage::Started { pid: 11 },
+        ControlMessage::Ready(achieved),
+        ControlMessage::Failed { step: 12, operation: 13, errno: 14 },
+        ControlMessage::Terminal { id: 15 },
+        ControlMessage::NotExecuted { id: 16, errno: 17 },
+        ControlMessage::Exited {
+            id: 18,
+            status: 19,
+            user_us: 20,
+            system_us: 21,
+            max_rss_kib: 22,
+            tmp_full: 1,
+        },
+        ControlMessage::LeaderLost { id: 23 },
+        ControlMessage::UserNamespace,
+        ControlMessage::MountNamespace,
+        ControlMessage::Repair { length: 24 },
+        ControlMessage::Repaired,
+        ControlMessage::NetNamespace,
+        ControlMessage::Door,
+        ControlMessage::Outfit { length: 25 },
+        ControlMessage::Outfitted,
+        ControlMessage::Listener { id: 26 },
     ] {
-        assert_eq!(Message::decode(&message.encode()), Some(message));
+        assert_eq!(ControlMessage::decode(&message.encode()), Some(message));
     }
-    assert_eq!(Message::decode(&[0; MESSAGE_SIZE]), None);
-    assert_eq!(Message::decode(&[1; MESSAGE_SIZE - 1]), None);
+    assert_eq!(ControlMessage::decode(&[0; MESSAGE_SIZE]), None);
+    assert_eq!(ControlMessage::decode(&[1; MESSAGE_SIZE - 1]), None);
 }
 
 #[test]
 fn every_step_has_a_number_and_words() {
-    for step in Step::ALL {
-        assert_eq!(Step::from_wire(step as u32), Some(step));
+    for step in LaunchStep::ALL {
+        assert_eq!(LaunchStep::from_wire(step as u32), Some(step));
         assert!(!step.describe().is_empty());
     }
-    assert_eq!(Step::from_wire(0), None);
-    assert!(Step::ALL.is_sorted());
+    assert_eq!(LaunchStep::from_wire(0), None);
+    assert!(LaunchStep::ALL.is_sorted());
 }
 
 fn command(flags: u32, argc: u32, strings: &[&[u8]]) -> Vec<u8> {
@@ -175,20 +209,35 @@ fn command(flags: u32, argc: u32, strings: &[&[u8]]) -> Vec<u8> {
 #[test]
 fn a_command_is_checked_whole() {
     let good = command(TERMINAL_IN, 2, &[b"sh", b"-c", b"A=b"]);
-    let parsed = Command::parse(&good).unwrap();
+    let parsed = WireCommand::parse(&good).unwrap();
     assert_eq!((parsed.argc, parsed.envc, parsed.cwd), (2, 1, c"/"));
-    assert!(Command::parse(&good[..good.len() - 1]).is_err());
-    assert!(Command::parse(&[good.clone(), vec![0]].concat()).is_err());
-    assert!(Command::parse(&command(8, 1, &[b"sh"])).is_err(), "an unknown flag");
-    assert!(Command::parse(&command(0, 0, &[b"A=b"])).is_err(), "no command");
+    assert!(WireCommand::parse(&good[..good.len() - 1]).is_err());
+    assert!(WireCommand::parse(&[good.clone(), vec![0]].concat()).is_err());
+    assert!(WireCommand::parse(&command(32, 1, &[b"sh"])).is_err(), "an unknown flag");
+    assert!(WireCommand::parse(&command(0, 0, &[b"A=b"])).is_err(), "no command");
+}
+
+#[test]
+fn an_approved_command_says_what_was_approved() {
+    let mut out = Writer::default();
+    [APPROVED, 24, 80, 1, 0].into_iter().for_each(|word| out.short(word));
+    out.string(c"/");
+    out.blob(b"filter");
+    out.string(c"/w/run.sh");
+    out.number(9);
+    out.string(c"./run.sh");
+    let approved = WireCommand::parse(&out.bytes).unwrap().approved.unwrap();
+    assert_eq!((approved.filter, approved.program), (&b"filter"[..], c"/w/run.sh"));
+    assert_eq!(approved.program_length, 9);
+    assert!(WireCommand::parse(&command(APPROVED, 1, &[b"sh"])).is_err(), "nothing says what was approved");
 }
 
 proptest! {
     #[test]
     fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _ = Plan::parse(&bytes);
-        let _ = Command::parse(&bytes);
-        let _ = Message::decode(&bytes);
+        let _ = WireCommand::parse(&bytes);
+        let _ = ControlMessage::decode(&bytes);
         let _ = Plan::parse(&[&MAGIC.to_le_bytes()[..], &bytes].concat());
     }
 }

@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_ledger::{Event, Filter, Kind, Ledger, LedgerReader, Timestamp, verify};
+use ringfence_ledger::{Event, Kind, Ledger, LedgerReader, RecordFilter, Timestamp, verify};
 use ringfence_types::{
-    Bytes, Call, Decision, Exec, Fingerprint, Layer, Limits, NetMode, Profile, SessionId, StandardInput,
-    TransactionId,
+    ActionFingerprint, ByteString, Call, Decision, ExecCall, Limits, NetMode, PolicyLayer, Profile, RuleId,
+    SessionId, StandardInput, TransactionId,
 };
 
 const EVENT: usize = 1024;
@@ -148,7 +148,7 @@ fn fill(ledger: &Ledger, count: usize) -> Durations {
 }
 
 fn today(reader: &LedgerReader, rounds: usize) -> Durations {
-    let kinds = [Kind::Intent, Kind::ApprovalRequested, Kind::Refused];
+    let kinds = [Kind::CallIntended, Kind::ApprovalRequested, Kind::CallRefused];
     let midnight = Timestamp::from_second(0)?;
     timed(rounds, || Ok(reader.counts_since(midnight, &kinds).map(drop)?))
 }
@@ -160,10 +160,10 @@ fn ask(question: &str, reader: &LedgerReader, rounds: usize) -> Durations {
     let transaction = event.transaction().map(ToString::to_string).unwrap_or_default();
     let session = event.session().map(ToString::to_string).unwrap_or_default();
     let filter = match question {
-        "tail" | "show" => Filter::default(),
-        "kind" => Filter { kinds: vec![Kind::Checkpoint], ..Filter::default() },
-        "session" => Filter { about: Some(session), ..Filter::default() },
-        "since" => Filter { since: Some(Timestamp::now()), ..Filter::default() },
+        "tail" | "show" => RecordFilter::default(),
+        "kind" => RecordFilter { kinds: vec![Kind::CheckpointSigned], ..RecordFilter::default() },
+        "session" => RecordFilter { about: Some(session), ..RecordFilter::default() },
+        "since" => RecordFilter { since: Some(Timestamp::now()), ..RecordFilter::default() },
         other => return Err(format!("not a question: {other}").into()),
     };
     timed(rounds, || {
@@ -174,38 +174,39 @@ fn ask(question: &str, reader: &LedgerReader, rounds: usize) -> Durations {
 }
 
 fn intent(session: &SessionId) -> Result<Event, getrandom::Error> {
-    let call = Call::Exec(Exec {
-        argv: vec![Bytes::from("echo"), Bytes::from("x".repeat(330).as_str())],
-        cwd: Bytes::from("/w"),
+    let call = Call::Exec(ExecCall {
+        argv: vec![ByteString::from("echo"), ByteString::from("x".repeat(330).as_str())],
+        cwd: ByteString::from("/w"),
         env: Vec::new(),
+        ceiling: None,
         net: NetMode::None,
         stdin: StandardInput::None,
     });
-    Ok(Event::Intent {
+    Ok(Event::CallIntended {
         transaction: TransactionId::random()?,
         session: session.clone(),
-        fingerprint: Fingerprint::of(&call, &[]),
+        fingerprint: ActionFingerprint::of(&call, &[]),
         call,
         decision: Decision::Allow,
-        layer: Layer::Floor,
-        rule: "profile.workspace".to_owned(),
+        layer: PolicyLayer::Floor,
+        rule: RuleId::ProfileWorkspace.into(),
         grant: None,
         profile: Profile::Workspace,
-        policy: "0".repeat(64),
+        policy_digest: "0".repeat(64),
         roots: Vec::new(),
         limits: Limits::default(),
         findings: Vec::new(),
-        by: None,
+        call_origin: None,
     })
 }
 
 fn settled(transaction: TransactionId, session: &SessionId) -> Event {
-    Event::Settled {
+    Event::CallSettled {
         transaction,
         session: session.clone(),
         outcome: None,
         failure: Some("x".repeat(880)),
-        left_to: None,
+        delegated_to: None,
         notes: Vec::new(),
     }
 }

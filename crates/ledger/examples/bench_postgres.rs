@@ -10,7 +10,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_ledger::{BatteryEntry, Event, Ledger, Node, Settings, Verdict};
+use ringfence_ledger::{AttemptRecord, AttemptVerdictWord, Event, Ledger, LedgerNode, LedgerSettings};
 use ringfence_types::Backend;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -41,13 +41,14 @@ fn main() -> Result<()> {
 }
 
 fn open(url: &str, directory: &str) -> Result<Ledger> {
-    let node = Node::in_directory(url, Path::new(directory), "bench")?;
-    Ok(Ledger::connect(&node, Settings::default())?)
+    let node = LedgerNode::in_directory(url, Path::new(directory), "bench")?;
+    Ok(Ledger::connect(&node, LedgerSettings::default())?)
 }
 
 fn event() -> Event {
-    let entry = BatteryEntry { id: "F1".to_owned(), verdict: Verdict::Held, detail: "x".repeat(BODY) };
-    Event::Battery { passed: 1, total: 1, backend: Backend::Native, attempts: vec![entry] }
+    let entry =
+        AttemptRecord { id: "F1".to_owned(), verdict: AttemptVerdictWord::Held, detail: "x".repeat(BODY) };
+    Event::BatteryFinished { passed: 1, total: 1, backend: Backend::Native, attempts: vec![entry] }
 }
 
 fn append(ledger: &Ledger, count: usize) -> Result<Vec<Duration>> {

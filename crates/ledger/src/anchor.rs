@@ -1,4 +1,5 @@
-//! Checkpoints kept where whoever can write the ledger cannot write: without them an older copy of everything looks whole.
+//! Anchors: copies of checkpoints outside the ledger's trust domain. They detect a rollback of ledger and key together, which
+//! leaves a chain that verifies.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -9,36 +10,36 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_types::{Bytes, ChainId};
+use ringfence_types::ByteString;
 use serde::{Deserialize, Serialize};
 
 use crate::event::Checkpoint;
 
-/// How much of the end of an anchor file is looked at.
+/// Bytes read from the end of an anchor file.
 const TAIL: u64 = 256 * 1024;
 
 const STEP: Duration = Duration::from_millis(5);
 
-/// Where checkpoints go besides the chain.
+/// Destination of checkpoints besides the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Anchor {
-    /// A file of its own, best on another disk. One JSON line per checkpoint. Read again at open.
+pub enum CheckpointAnchor {
+    /// A file, ideally on another disk, with one JSON line per checkpoint. Read again at open.
     File(PathBuf),
-    /// A program that gets the line on its standard input. It is killed when the time is up.
+    /// A program that gets the line on its standard input. It is killed after the timeout.
     Command { argv: Vec<OsString>, timeout: Duration },
 }
 
-/// Why a checkpoint is in the chain and nowhere else.
+/// Reason why a checkpoint is in the chain only.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnchorError {
-    #[error("cannot write the anchor `{}`", Bytes::from(path.as_path()).display())]
+    #[error("cannot write the anchor `{}`", ByteString::from(path.as_path()).display())]
     File { path: PathBuf, source: io::Error },
-    #[error("cannot run the anchor command `{}`", Bytes::from(program.clone()).display())]
+    #[error("cannot run the anchor command `{}`", ByteString::from(program.clone()).display())]
     Start { program: OsString, source: io::Error },
-    #[error("the anchor command `{}` failed: {status}", Bytes::from(program.clone()).display())]
+    #[error("the anchor command `{}` failed: {status}", ByteString::from(program.clone()).display())]
     Failed { program: OsString, status: std::process::ExitStatus },
-    #[error("the anchor command `{}` took longer than {limit:?}", Bytes::from(program.clone()).display())]
+    #[error("the anchor command `{}` took longer than {limit:?}", ByteString::from(program.clone()).display())]
     TooSlow { program: OsString, limit: Duration },
     #[error("cannot encode the checkpoint")]
     Encode(#[source] serde_json::Error),
@@ -46,14 +47,14 @@ pub enum AnchorError {
 
 /// One line of an anchor file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Anchored {
+pub struct AnchorLine {
     /// The record that holds the checkpoint.
     pub seq: u64,
     pub checkpoint: Checkpoint,
 }
 
-impl Anchor {
-    pub(crate) fn keep(&self, anchored: &Anchored) -> Result<(), AnchorError> {
+impl CheckpointAnchor {
+    pub(crate) fn keep(&self, anchored: &AnchorLine) -> Result<(), AnchorError> {
         let mut line = serde_json::to_vec(anchored).map_err(AnchorError::Encode)?;
         line.push(b'\n');
         match self {
@@ -64,24 +65,13 @@ impl Anchor {
         }
     }
 
-    /// The newest checkpoint of `chain`, or the newest of any other.
-    pub(crate) fn newest(&self, chain: &ChainId) -> io::Result<Newest> {
-        let Self::File(path) = self else { return Ok(Newest::Nothing) };
+    /// The newest checkpoint, of whichever chain: what came before it in the file is over.
+    pub(crate) fn newest(&self) -> io::Result<Option<AnchorLine>> {
+        let Self::File(path) = self else { return Ok(None) };
         let lines = tail(path)?;
-        let mut lines: Vec<Anchored> =
-            lines.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
-        let ours = lines.iter().rposition(|line| line.checkpoint.chain == *chain);
-        Ok(match ours {
-            Some(at) => Newest::Ours(Box::new(lines.swap_remove(at))),
-            None => lines.pop().map_or(Newest::Nothing, |line| Newest::Other(line.checkpoint.chain)),
-        })
+        let mut lines = lines.rsplit(|byte| *byte == b'\n');
+        Ok(lines.find_map(|line| serde_json::from_slice(line).ok()))
     }
-}
-
-pub(crate) enum Newest {
-    Nothing,
-    Ours(Box<Anchored>),
-    Other(ChainId),
 }
 
 fn append(path: &Path, line: &[u8]) -> io::Result<()> {
@@ -92,7 +82,7 @@ fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     if is_new { File::open(path.parent().unwrap_or(path))?.sync_all() } else { Ok(()) }
 }
 
-/// A file that is not there has nothing in it.
+/// A missing file counts as empty.
 fn tail(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -110,7 +100,7 @@ fn run(argv: &[OsString], limit: Duration, line: &[u8]) -> Result<(), AnchorErro
     let start = |source| AnchorError::Start { program: program.clone(), source };
     let mut child = Command::new(&program)
         .args(argv.iter().skip(1))
-        // What was handed to this process is not handed on.
+        // Sockets passed to this process by systemd are not passed on.
         .env_remove("LISTEN_FDS")
         .env_remove("LISTEN_PID")
         .env_remove("LISTEN_FDNAMES")
@@ -120,7 +110,8 @@ fn run(argv: &[OsString], limit: Duration, line: &[u8]) -> Result<(), AnchorErro
         .spawn()
         .map_err(start)?;
     if let Some(mut input) = child.stdin.take() {
-        // Who does not read it may still succeed; the exit code says. A line fits into an empty pipe, so this never waits.
+        // A program that does not read its input may still succeed; its exit code decides. The line fits into an empty pipe, so
+        // this never blocks.
         let _closed = input.write_all(line);
     }
     let status = wait(&mut child, limit).map_err(start)?;

@@ -1,67 +1,67 @@
-//! What is written down of a question and its answer.
+//! Records of approvals: request, votes, decision and grant.
 
 use jiff::Timestamp;
 use ringfence_types::{
-    Bytes, Call, Card, Fingerprint, GrantId, Layer, MadeBy, Offer, Principal, Quorum, Risk, Root, SessionId,
-    ShownCredential, TransactionId, WorkspaceId,
+    ActionFingerprint, ApprovalPrompt, ByteString, Call, CallOrigin, CredentialRef, GrantId, GrantOffer,
+    PolicyLayer, Principal, Quorum, Risk, Root, RuleName, SessionId, TransactionId, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
 
-/// A person is asked. On disk before the question is shown (S001-27).
+/// A request for approval. Durable before a person sees it (S001-27).
 ///
-/// The id of a question is its transaction: a transaction is asked about at most once.
+/// The id of an approval is its transaction: a transaction has at most one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalRequest {
     pub transaction: TransactionId,
     pub session: SessionId,
     pub workspace: WorkspaceId,
-    /// Without secrets.
+    /// Secrets are redacted.
     pub call: Call,
-    /// What the call may touch: part of its fingerprint.
+    /// Roots of the call: part of its fingerprint.
     #[serde(default)]
     pub roots: Vec<Root>,
-    pub fingerprint: Fingerprint,
-    /// Digest of everything the answer is bound to: the fingerprint and what it meant when the question was asked.
+    pub fingerprint: ActionFingerprint,
+    /// Digest of everything the answer is valid for: the fingerprint, and the state of the named files when the request was made.
     pub binding: String,
-    /// The same without the session: what a yes is for once whoever asked is gone. `None`: the question ends with them.
+    /// The binding without the session, for an answer after the requester is gone. `None`: the request ends with its requester.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
-    /// What of it can change while the question waits.
-    pub bound: Vec<Bound>,
-    pub rule: String,
-    pub layer: Layer,
+    pub binding_without_session: Option<String>,
+    /// Bound objects that may change while the request is pending.
+    pub bound_objects: Vec<BoundObject>,
+    pub rule: RuleName,
+    pub layer: PolicyLayer,
     pub reason: String,
     pub risk: Risk,
     pub requester: Principal,
-    /// After this the answer is no.
-    pub expires: Timestamp,
+    /// The request is denied after this time.
+    pub expires_at: Timestamp,
     pub quorum: Quorum,
-    pub reason_rule: ReasonRule,
-    /// What "always here" could store, narrow first.
-    pub offers: Vec<Offer>,
-    pub card: Card,
-    /// Who made the call, where that is known. `requester` is whose session it is.
+    pub reason_requirement: ReasonRequirement,
+    /// Grants that "always here" could store, narrowest first.
+    pub grant_offers: Vec<GrantOffer>,
+    pub prompt: ApprovalPrompt,
+    /// Origin of the call, if known. `requester` is the principal of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<Box<MadeBy>>,
+    pub call_origin: Option<Box<CallOrigin>>,
 }
 
-/// Something of the machine that an answer was given for.
+/// An object of the machine that an answer is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bound {
-    pub what: BoundKind,
-    pub path: Bytes,
-    /// SHA-256 of the content; for a directory, of what it is.
+pub struct BoundObject {
+    pub kind: BoundObjectKind,
+    pub path: ByteString,
+    /// SHA-256 of the content; for a directory, of its identity.
     pub sha256: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum BoundKind {
-    /// The file that would be executed.
+pub enum BoundObjectKind {
+    /// The program to execute.
     Program,
-    /// The program of an image; its digest is the image's.
+    /// A program of an image; the digest is that of the image.
     Image,
-    /// A file that an argument names: what an interpreter would run, for example.
+    /// A file named by an argument, such as a script for an interpreter.
     Operand,
     /// The working directory.
     Directory,
@@ -69,25 +69,25 @@ pub enum BoundKind {
     Policy,
 }
 
-/// Whether an answer has to say why.
+/// Whether an answer needs a reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ReasonRule {
+pub enum ReasonRequirement {
     #[default]
     Optional,
     Required,
 }
 
-/// What one person said, where it takes several.
+/// The vote of one person, where a quorum is required.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalVote {
     pub transaction: TransactionId,
-    pub by: Principal,
+    pub actor: Principal,
     pub vote: Vote,
     pub reason: Option<String>,
-    /// What they showed over the interface of the daemon, if anything.
+    /// Credential that the voter used at the daemon, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shown: Option<ShownCredential>,
+    pub credential: Option<CredentialRef>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -106,22 +106,21 @@ impl Vote {
     }
 }
 
-/// The answer, on disk before anything follows from it (S001-28).
+/// The answer. Durable before it takes effect (S001-28).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalDecision {
     pub transaction: TransactionId,
     pub session: SessionId,
-    /// Of what was approved: that of the question, or of `edited`.
-    pub fingerprint: Fingerprint,
+    /// Fingerprint of the approved action: that of the request, or of `edited`.
+    pub fingerprint: ActionFingerprint,
     pub answer: ApprovalAnswer,
-    pub by: Principal,
+    pub actor: Principal,
     pub reason: Option<String>,
-    /// What may be done instead of what was asked for. Without secrets in the record; the fingerprint is that of the
-    /// real one.
-    pub edited: Option<Call>,
-    /// What the call that was approved instead is for, besides what the question was.
+    /// Replacement for the requested call. Redacted in the record; the fingerprint is that of the real call.
+    pub replacement: Option<Call>,
+    /// Objects that the replacement is bound to, besides those of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub bound: Vec<Bound>,
+    pub bound_objects: Vec<BoundObject>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -130,12 +129,12 @@ pub enum ApprovalAnswer {
     Once,
     Session,
     AlwaysHere,
-    Denied,
-    /// Nobody answered in time.
+    Deny,
+    /// No answer in time.
     Expired,
-    /// Nobody could be asked.
+    /// No approver was available.
     Unreachable,
-    /// What was asked about is not what it was any more; it has to be asked again.
+    /// The bound objects changed, so a new request is needed.
     Superseded,
 }
 
@@ -143,7 +142,7 @@ impl ApprovalAnswer {
     pub fn permits(self) -> bool {
         match self {
             Self::Once | Self::Session | Self::AlwaysHere => true,
-            Self::Denied | Self::Expired | Self::Unreachable | Self::Superseded => false,
+            Self::Deny | Self::Expired | Self::Unreachable | Self::Superseded => false,
         }
     }
 
@@ -152,7 +151,7 @@ impl ApprovalAnswer {
             Self::Once => "once",
             Self::Session => "session",
             Self::AlwaysHere => "always-here",
-            Self::Denied => "denied",
+            Self::Deny => "deny",
             Self::Expired => "expired",
             Self::Unreachable => "unreachable",
             Self::Superseded => "superseded",
@@ -160,35 +159,34 @@ impl ApprovalAnswer {
     }
 }
 
-/// A stored answer: what it permits is permitted without a question until it ends.
+/// A stored grant: matching actions need no approval until it expires or is revoked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GrantMade {
+pub struct GrantRecord {
     pub grant: GrantId,
-    /// The question that it answers.
+    /// The approval that created it.
     pub transaction: TransactionId,
     pub session: SessionId,
     pub workspace: WorkspaceId,
-    pub covers: Covers,
+    pub covers: GrantSubject,
     pub permits: String,
-    pub by: Principal,
-    pub expires: Option<Timestamp>,
-    /// How often it may be used; `None`: without a limit.
-    pub uses: Option<u32>,
+    pub actor: Principal,
+    pub expires_at: Option<Timestamp>,
+    /// Maximum number of uses; `None`: unlimited.
+    pub max_uses: Option<u32>,
 }
 
-/// What a grant is about.
+/// What a grant covers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "covers", rename_all = "kebab-case")]
-pub enum Covers {
-    /// The same action, with everything it was bound to, in the same session.
+pub enum GrantSubject {
+    /// The same action with the same binding, in the same session.
     Session { binding: String },
-    /// Whatever these rules allow, in the same workspace.
+    /// Everything these rules allow, in the same workspace.
     Here {
-        directory: Bytes,
+        directory: ByteString,
         /// Text of a policy file.
         rules: String,
     },
-    /// The same action, with everything it was bound to but the session, in the same workspace: a yes to a question whose
-    /// asker was gone.
-    Next { directory: Bytes, binding: String },
+    /// The same action with the same binding except for the session, in the same workspace: an approval of an orphaned request.
+    Next { directory: ByteString, binding: String },
 }

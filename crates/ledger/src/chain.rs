@@ -1,4 +1,4 @@
-//! How one row follows another. Pure: no file is touched here.
+//! The hash chain: how a row follows another. Pure; no I/O.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,27 +8,27 @@ use sha2::{Digest, Sha256};
 
 const DOMAIN: &[u8] = b"ringfence ledger v2\0";
 
-/// What the first record has as its predecessor.
+/// Predecessor hash of the first record.
 pub(crate) const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// A row as it is stored: exactly the bytes that are hashed.
+/// A row as stored: exactly the hashed bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub seq: u64,
     /// RFC 3339, UTC, microseconds.
     pub time: String,
     pub kind: String,
-    /// What [`crate::Event::ids`] gives, with a space between.
+    /// The output of [`crate::Event::ids`], separated by spaces.
     pub ids: String,
     /// SHA-256 of the body, 64 hexadecimal digits.
     pub digest: String,
-    /// `None`: it was pruned.
+    /// `None`: pruned.
     pub body: Option<String>,
-    /// Of this row and, through the one before, of all rows up to it.
+    /// Hash of this row and, through its predecessor, of all earlier rows.
     pub hash: String,
 }
 
-/// A [`Row`] that is only looked at.
+/// A borrowed [`Row`].
 #[derive(Clone, Copy, Debug)]
 pub struct RowRef<'a> {
     pub seq: u64,
@@ -41,9 +41,9 @@ pub struct RowRef<'a> {
 }
 
 impl Row {
-    /// A new row after `previous`, with its hash.
-    pub(crate) fn after(previous: Option<&Head>, draft: Draft) -> Self {
-        let Draft { time, kind, ids, digest, body } = draft;
+    /// Builds the row that follows `previous`, with its hash.
+    pub(crate) fn after(previous: Option<&ChainHead>, draft: RowDraft) -> Self {
+        let RowDraft { time, kind, ids, digest, body } = draft;
         let mut row =
             Self { seq: next_seq(previous), time, kind, ids, digest, body: Some(body), hash: String::new() };
         row.hash = row.borrowed().link(previous.map_or(GENESIS, |head| &head.hash)).to_string();
@@ -62,14 +62,14 @@ impl Row {
         }
     }
 
-    pub fn head(&self) -> Head {
-        Head { seq: self.seq, hash: self.hash.clone() }
+    pub fn head(&self) -> ChainHead {
+        ChainHead { seq: self.seq, hash: self.hash.clone() }
     }
 }
 
-/// A row that has no place in the chain yet.
+/// A row without its position in the chain.
 #[derive(Clone, Debug)]
-pub(crate) struct Draft {
+pub(crate) struct RowDraft {
     pub(crate) time: String,
     pub(crate) kind: String,
     pub(crate) ids: String,
@@ -90,25 +90,25 @@ impl RowRef<'_> {
         }
     }
 
-    /// Whether this row is what must come directly after the row with this number and hash.
-    pub(crate) fn check_after(self, seq: u64, hash: &str) -> Result<(), Break> {
+    /// Checks that this row directly follows the row with this number and hash.
+    pub(crate) fn check_after(self, seq: u64, hash: &str) -> Result<(), ChainBreak> {
         let expected = seq.saturating_add(1);
         if self.seq != expected {
-            return Err(Break { seq: expected, what: Flaw::Gap { found: self.seq } });
+            return Err(ChainBreak { seq: expected, what: ChainFlaw::Gap { found: self.seq } });
         }
         if self.hash.as_bytes() != self.link(hash).0 {
-            return Err(Break { seq: self.seq, what: Flaw::HashMismatch });
+            return Err(ChainBreak { seq: self.seq, what: ChainFlaw::HashMismatch });
         }
         match self.body {
-            Some(body) if self.digest.as_bytes() != Hex::of(body.as_bytes()).0 => {
-                Err(Break { seq: self.seq, what: Flaw::BodyMismatch })
+            Some(body) if self.digest.as_bytes() != HexDigest::of(body.as_bytes()).0 => {
+                Err(ChainBreak { seq: self.seq, what: ChainFlaw::BodyMismatch })
             }
             _ => Ok(()),
         }
     }
 
-    fn link(self, previous: &str) -> Hex {
-        // In one piece: verifying does this for every record.
+    fn link(self, previous: &str) -> HexDigest {
+        // One allocation: verification does this for every record.
         let mut bytes = Vec::with_capacity(512);
         bytes.extend_from_slice(DOMAIN);
         bytes.extend_from_slice(previous.as_bytes());
@@ -117,12 +117,12 @@ impl RowRef<'_> {
         for field in
             [seq, self.time.as_bytes(), self.kind.as_bytes(), self.ids.as_bytes(), self.digest.as_bytes()]
         {
-            // Length first, so that no two rows have the same bytes. Decimal, so that a shell can write it.
+            // Length prefixes make the encoding unambiguous. They are decimal, so that a shell script can produce them.
             bytes.extend_from_slice(decimal(&mut [0; 20], field.len() as u64));
             bytes.push(b':');
             bytes.extend_from_slice(field);
         }
-        Hex::of(&bytes)
+        HexDigest::of(&bytes)
     }
 }
 
@@ -141,9 +141,9 @@ fn decimal(digits: &mut [u8; 20], mut number: u64) -> &[u8] {
 
 /// A SHA-256 in hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hex(pub(crate) [u8; 64]);
+pub(crate) struct HexDigest(pub(crate) [u8; 64]);
 
-impl Hex {
+impl HexDigest {
     pub(crate) fn of(bytes: &[u8]) -> Self {
         Self::encode(Sha256::digest(bytes).into())
     }
@@ -160,13 +160,13 @@ impl Hex {
     }
 }
 
-impl fmt::Display for Hex {
+impl fmt::Display for HexDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(str::from_utf8(&self.0).map_err(|_not_ascii| fmt::Error)?)
     }
 }
 
-/// The bytes that `N` pairs of lowercase hexadecimal digits mean.
+/// Decodes `N` pairs of lowercase hexadecimal digits.
 pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if pairs.len() != N || !rest.is_empty() {
@@ -184,19 +184,18 @@ pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-fn next_seq(previous: Option<&Head>) -> u64 {
+fn next_seq(previous: Option<&ChainHead>) -> u64 {
     previous.map_or(1, |head| head.seq.saturating_add(1))
 }
 
-/// The end of a chain: as little as one has to remember elsewhere to notice later that records were cut off.
-/// Written `SEQ:HASH`.
+/// The head of a chain. Kept elsewhere, it detects later truncation. Written `SEQ:HASH`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Head {
+pub struct ChainHead {
     pub seq: u64,
     pub hash: String,
 }
 
-impl fmt::Display for Head {
+impl fmt::Display for ChainHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.seq, self.hash)
     }
@@ -206,31 +205,31 @@ impl fmt::Display for Head {
 #[error(
     "a head is written `SEQ:HASH`, a number and 64 hexadecimal digits, as `ringfence ledger verify` prints it"
 )]
-pub struct HeadSyntax;
+pub struct ChainHeadSyntax;
 
-impl FromStr for Head {
-    type Err = HeadSyntax;
+impl FromStr for ChainHead {
+    type Err = ChainHeadSyntax;
 
-    fn from_str(text: &str) -> Result<Self, HeadSyntax> {
-        let (seq, hash) = text.split_once(':').ok_or(HeadSyntax)?;
-        let seq = seq.parse().ok().filter(|seq| *seq > 0).ok_or(HeadSyntax)?;
+    fn from_str(text: &str) -> Result<Self, ChainHeadSyntax> {
+        let (seq, hash) = text.split_once(':').ok_or(ChainHeadSyntax)?;
+        let seq = seq.parse().ok().filter(|seq| *seq > 0).ok_or(ChainHeadSyntax)?;
         let is_digest = hash.len() == GENESIS.len() && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_digest.then(|| Self { seq, hash: hash.to_ascii_lowercase() }).ok_or(HeadSyntax)
+        is_digest.then(|| Self { seq, hash: hash.to_ascii_lowercase() }).ok_or(ChainHeadSyntax)
     }
 }
 
-/// The first place where the ledger is not what was written.
+/// The first row at which the chain does not verify.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("record {seq} {what}")]
-pub struct Break {
+pub struct ChainBreak {
     pub seq: u64,
-    pub what: Flaw,
+    pub what: ChainFlaw,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "flaw", rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum Flaw {
+pub enum ChainFlaw {
     #[error("is missing; the next one found is {found}")]
     Gap { found: u64 },
     #[error("does not match its hash")]
@@ -255,14 +254,14 @@ pub enum Flaw {
     Checkpoint { why: String },
     #[error("is a hand-over of the key that does not hold: {why}")]
     KeyChange { why: String },
-    #[error("is the end, and the key that vouches for it is not there: {why}")]
+    #[error("is the end, and the key of the chain cannot sign it: {why}")]
     Key { why: String },
     #[error("is not what the anchor says: the ledger is an older copy, or another one ({anchored})")]
     RolledBack { anchored: String },
     #[error("is not what chain {by} has witnessed ({head}): this chain was cut back or rewritten")]
     Unwitnessed { by: String, head: String },
     #[error(
-        "is the end, and the key of the node has not signed it: somebody else wrote it, or moved the end"
+        "is the end, and the key of the node has not signed it: another writer added it, or moved the end"
     )]
     Unsealed,
     #[error("is the first, and names another chain or node than the table `head`")]
@@ -270,7 +269,7 @@ pub enum Flaw {
     #[error("is the end by the table `head`, and not by the records")]
     OtherEnd,
     #[error(
-        "is the end of a chain that was set aside, and neither its key has signed that nor has anybody acknowledged it here"
+        "is the end of a chain that was set aside, and neither has its key signed that nor has an operator acknowledged it here"
     )]
     SetAside,
     #[error("is the end of a chain that was changed after it was set aside")]
@@ -285,18 +284,18 @@ pub enum Flaw {
 mod tests {
     use super::*;
 
-    fn row(previous: Option<&Head>, body: &str) -> Row {
-        let draft = Draft {
+    fn row(previous: Option<&ChainHead>, body: &str) -> Row {
+        let draft = RowDraft {
             time: "2026-01-02T03:04:05.000000Z".to_owned(),
-            kind: "battery".to_owned(),
+            kind: "battery-finished".to_owned(),
             ids: "tx_1 ses_2".to_owned(),
-            digest: Hex::of(body.as_bytes()).to_string(),
+            digest: HexDigest::of(body.as_bytes()).to_string(),
             body: body.to_owned(),
         };
         Row::after(previous, draft)
     }
 
-    fn check(row: &Row, previous: Option<&Head>) -> Result<(), Break> {
+    fn check(row: &Row, previous: Option<&ChainHead>) -> Result<(), ChainBreak> {
         let (seq, hash) = previous.map_or((0, GENESIS), |head| (head.seq, head.hash.as_str()));
         row.borrowed().check_after(seq, hash)
     }
@@ -305,7 +304,7 @@ mod tests {
     fn the_hash_is_pinned() {
         // digest=$(printf '{}' | sha256sum | cut -d ' ' -f 1)
         // printf 'ringfence ledger v2\0%064d1:127:2026-01-02T03:04:05.000000Z7:battery10:tx_1 ses_264:%s' 0 $digest | sha256sum
-        let expected = "4317fefb9132257f032b72d57d749e3ef4bc1add153b249e3efd159dccbe3b56";
+        let expected = "ade04c77ca892297e5708ddb63d8b11f24a6ada23a058680552bc4e886fd3a59";
         assert_eq!(row(None, "{}").hash, expected);
     }
 
@@ -314,10 +313,10 @@ mod tests {
         let first = row(None, "a").head();
         let second = row(Some(&first), "b");
         assert_eq!(check(&second, Some(&first)), Ok(()));
-        let gap = Break { seq: 1, what: Flaw::Gap { found: 2 } };
+        let gap = ChainBreak { seq: 1, what: ChainFlaw::Gap { found: 2 } };
         assert_eq!(check(&second, None), Err(gap));
         let other = row(None, "c").head();
-        assert_eq!(check(&second, Some(&other)), Err(Break { seq: 2, what: Flaw::HashMismatch }));
+        assert_eq!(check(&second, Some(&other)), Err(ChainBreak { seq: 2, what: ChainFlaw::HashMismatch }));
     }
 
     #[test]
@@ -325,7 +324,7 @@ mod tests {
         let mut moved = row(None, "body");
         moved.kind.push('t');
         moved.ids.remove(0);
-        assert_eq!(check(&moved, None), Err(Break { seq: 1, what: Flaw::HashMismatch }));
+        assert_eq!(check(&moved, None), Err(ChainBreak { seq: 1, what: ChainFlaw::HashMismatch }));
     }
 
     #[test]
@@ -334,7 +333,7 @@ mod tests {
         pruned.body = None;
         assert_eq!(check(&pruned, None), Ok(()));
         pruned.body = Some("another".to_owned());
-        assert_eq!(check(&pruned, None), Err(Break { seq: 1, what: Flaw::BodyMismatch }));
+        assert_eq!(check(&pruned, None), Err(ChainBreak { seq: 1, what: ChainFlaw::BodyMismatch }));
     }
 
     #[test]
@@ -347,7 +346,7 @@ mod tests {
     #[test]
     fn digits_are_read_as_they_are_written() {
         let bytes: [u8; 32] = std::array::from_fn(|at| u8::try_from(at * 8).unwrap());
-        assert_eq!(unhex(&Hex::encode(bytes).to_string()), Some(bytes));
+        assert_eq!(unhex(&HexDigest::encode(bytes).to_string()), Some(bytes));
         for bad in ["", "0", "0g", "AB", "abc", "é"] {
             assert_eq!(unhex::<1>(bad), None, "{bad}");
         }
@@ -366,7 +365,7 @@ mod tests {
             &format!("x:{GENESIS}"),
             &format!("1:{GENESIS}0"),
         ] {
-            assert_eq!(bad.parse::<Head>(), Err(HeadSyntax), "{bad}");
+            assert_eq!(bad.parse::<ChainHead>(), Err(ChainHeadSyntax), "{bad}");
         }
     }
 }

@@ -1,33 +1,33 @@
-//! Signed statements about a run of records, and proofs that one record is among them.
+//! Checkpoints: signed statements about a range of records, and proofs that a record is covered by one.
 
 use jiff::Timestamp;
 use ringfence_types::ChainId;
 use serde::{Deserialize, Serialize};
 
-use crate::chain::{GENESIS, Hex, Row, unhex};
+use crate::chain::{GENESIS, HexDigest, Row, unhex};
 use crate::event::Checkpoint;
-use crate::key::{self, Key};
-use crate::merkle::{self, Hash};
-use crate::store::{Rows, Select, StoreError, collect};
+use crate::key::{self, LedgerKey};
+use crate::merkle::{self, MerkleHash};
+use crate::store::{ChainRows, ChainStoreError, RowQuery, collect};
 
-/// What a checkpoint is about.
+/// The range that a checkpoint covers.
 #[derive(Debug)]
-pub(crate) struct Covered<'a> {
+pub(crate) struct CheckpointRange<'a> {
     pub(crate) chain: &'a ChainId,
     pub(crate) first: u64,
     pub(crate) last: u64,
     pub(crate) head: &'a str,
-    pub(crate) root: Hash,
+    pub(crate) root: MerkleHash,
 }
 
 impl Checkpoint {
-    pub(crate) fn sign(covered: &Covered<'_>, key: &Key, time: Timestamp) -> Self {
+    pub(crate) fn sign(covered: &CheckpointRange<'_>, key: &LedgerKey, time: Timestamp) -> Self {
         let mut checkpoint = Self {
             chain: covered.chain.clone(),
             first: covered.first,
             last: covered.last,
             head: covered.head.to_owned(),
-            root: Hex::encode(covered.root).to_string(),
+            root: HexDigest::encode(covered.root).to_string(),
             time,
             key: key.public(),
             signature: String::new(),
@@ -36,12 +36,12 @@ impl Checkpoint {
         checkpoint
     }
 
-    /// Whether the key it names has signed it. Whose key that is, is another question.
+    /// Whether the named key has signed it. Does not say whether that key is trusted.
     pub fn is_signed(&self) -> bool {
         key::is_signed(&self.key, &self.statement(), &self.signature)
     }
 
-    /// The bytes that are signed; `docs/ledger.md` has them in words.
+    /// The signed bytes; `docs/ledger.md` describes them.
     fn statement(&self) -> Vec<u8> {
         let (first, last, time) = (self.first.to_string(), self.last.to_string(), self.time.to_string());
         let fields = [self.chain.as_str(), &first, &last, &self.head, &self.root, &time];
@@ -49,29 +49,29 @@ impl Checkpoint {
     }
 }
 
-/// That one record is in a chain, for somebody who has the public key and nothing else.
+/// Proof that one record is in a chain. Checking it needs only the public key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Proof {
+pub struct InclusionProof {
     pub schema: u32,
     pub seq: u64,
     pub time: String,
     pub kind: String,
     pub ids: String,
     pub digest: String,
-    /// To the letter; `None`: it was pruned, and the proof is about its digest.
+    /// The exact body; `None`: pruned, and the proof is about its digest.
     pub body: Option<String>,
-    /// The hash of the record before.
+    /// Hash of the previous record.
     pub previous: String,
     pub hash: String,
-    /// From the record to the root of the checkpoint, lowest first.
+    /// Merkle path from the record to the root of the checkpoint, lowest first.
     pub path: Vec<String>,
     pub checkpoint: Checkpoint,
 }
 
-/// Why a proof proves nothing.
+/// Reason why a proof is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadProof {
+pub enum ProofError {
     #[error("the body is not the one that was written")]
     Body,
     #[error("the record does not match its hash")]
@@ -84,9 +84,9 @@ pub enum BadProof {
     OtherKey,
 }
 
-impl Proof {
-    /// Whether the record is among those that a checkpoint of `key` covers. Without `key`: of the key that it names.
-    pub fn check(&self, key: Option<&str>) -> Result<(), BadProof> {
+impl InclusionProof {
+    /// Checks that a checkpoint signed by `key` covers the record. Without `key`: by the key that the checkpoint names.
+    pub fn check(&self, key: Option<&str>) -> Result<(), ProofError> {
         let row = Row {
             seq: self.seq,
             time: self.time.clone(),
@@ -98,48 +98,69 @@ impl Proof {
         };
         row.borrowed().check_after(self.seq.wrapping_sub(1), &self.previous).map_err(
             |broken| match broken.what {
-                crate::Flaw::BodyMismatch => BadProof::Body,
-                _ => BadProof::Record,
+                crate::ChainFlaw::BodyMismatch => ProofError::Body,
+                _ => ProofError::Record,
             },
         )?;
-        if self.root().is_none_or(|root| Hex::encode(root).to_string() != self.checkpoint.root) {
-            return Err(BadProof::Path);
+        if self.root().is_none_or(|root| HexDigest::encode(root).to_string() != self.checkpoint.root) {
+            return Err(ProofError::Path);
         }
         if !self.checkpoint.is_signed() {
-            return Err(BadProof::Signature);
+            return Err(ProofError::Signature);
         }
         if key.is_some_and(|key| !key.eq_ignore_ascii_case(&self.checkpoint.key)) {
-            return Err(BadProof::OtherKey);
+            return Err(ProofError::OtherKey);
         }
         Ok(())
     }
 
-    fn root(&self) -> Option<Hash> {
-        let path: Option<Vec<Hash>> = self.path.iter().map(|hash| unhex(hash)).collect();
+    fn root(&self) -> Option<MerkleHash> {
+        let path: Option<Vec<MerkleHash>> = self.path.iter().map(|hash| unhex(hash)).collect();
         let at = self.seq.checked_sub(self.checkpoint.first)?;
         let count = self.checkpoint.last.checked_sub(self.checkpoint.first)?.checked_add(1)?;
         merkle::root_by_path(&unhex(&self.hash)?, (at, count), &path?)
     }
 }
 
-/// Proves that `row` is in the chain. `None`: what `checkpoint` covers is not what it says.
-pub(crate) fn prove(rows: &dyn Rows, row: Row, checkpoint: Checkpoint) -> Result<Option<Proof>, StoreError> {
+/// Proves that `row` is in the chain. `None`: the records do not match `checkpoint`.
+pub(crate) fn prove(
+    rows: &dyn ChainRows,
+    row: Row,
+    checkpoint: Checkpoint,
+) -> Result<Option<InclusionProof>, ChainStoreError> {
     let hashes = hashes(rows, checkpoint.first, checkpoint.last)?;
     let Some(hashes) = hashes else { return Ok(None) };
     let Some(at) = row.seq.checked_sub(checkpoint.first).and_then(|at| usize::try_from(at).ok()) else {
         return Ok(None);
     };
-    let before = collect(rows, &Select::numbered(row.seq.saturating_sub(1), row.seq.saturating_sub(1)))?;
+    let before = collect(rows, &RowQuery::numbered(row.seq.saturating_sub(1), row.seq.saturating_sub(1)))?;
     let previous = before.last().filter(|_| row.seq > 1).map_or(GENESIS, |row| &row.hash).to_owned();
-    let path = merkle::path(&hashes, at).into_iter().map(|hash| Hex::encode(hash).to_string()).collect();
+    let path =
+        merkle::path(&hashes, at).into_iter().map(|hash| HexDigest::encode(hash).to_string()).collect();
     let Row { seq, time, kind, ids, digest, body, hash } = row;
-    Ok(Some(Proof { schema: 1, seq, time, kind, ids, digest, body, previous, hash, path, checkpoint }))
+    Ok(Some(InclusionProof {
+        schema: 1,
+        seq,
+        time,
+        kind,
+        ids,
+        digest,
+        body,
+        previous,
+        hash,
+        path,
+        checkpoint,
+    }))
 }
 
-/// The hashes of the records `first ..= last`; `None`: one is no hash.
-pub(crate) fn hashes(rows: &dyn Rows, first: u64, last: u64) -> Result<Option<Vec<Hash>>, StoreError> {
+/// Hashes of the records `first ..= last`; `None`: a hash is malformed.
+pub(crate) fn hashes(
+    rows: &dyn ChainRows,
+    first: u64,
+    last: u64,
+) -> Result<Option<Vec<MerkleHash>>, ChainStoreError> {
     let mut hashes = Some(Vec::new());
-    rows.scan(&Select::numbered(first, last), &mut |row| {
+    rows.scan(&RowQuery::numbered(first, last), &mut |row| {
         match (unhex(row.hash), &mut hashes) {
             (Some(hash), Some(hashes)) => hashes.push(hash),
             _ => hashes = None,

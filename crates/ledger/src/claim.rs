@@ -1,14 +1,14 @@
-//! What may happen once. Each is a key that a store gives away once, to whoever commits first.
+//! Claims: keys for events that may happen once. A store grants each key once, to the first commit.
 
 use ringfence_types::{GrantId, SessionId, TransactionId};
 
 use crate::event::{Event, Kind};
-use crate::life::OutOfOrder;
-use crate::store::LifeChange;
+use crate::lifecycle::{LifecycleError, LifecycleStep};
+use crate::store::OpenTableChange;
 
-/// What an event is about, as far as order goes.
+/// The parts of an event that matter for its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Subject<'a> {
+pub(crate) struct ClaimSubject<'a> {
     pub(crate) kind: Kind,
     pub(crate) transaction: Option<&'a str>,
     pub(crate) session: Option<&'a str>,
@@ -17,10 +17,10 @@ pub(crate) struct Subject<'a> {
     pub(crate) voter: Option<String>,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> ClaimSubject<'a> {
     pub(crate) fn of(event: &'a Event) -> Self {
         let voter = match event {
-            Event::ApprovalVoted(vote) => Some(vote.by.identity()),
+            Event::ApprovalVoted(vote) => Some(vote.actor.identity()),
             _ => None,
         };
         Self {
@@ -32,58 +32,62 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// All that is left of a record without its body.
+    /// Reads the subject from the ids alone, for a record without a body.
     pub(crate) fn of_ids(kind: Kind, ids: &'a str) -> Self {
         let id = |prefix: &str| ids.split_ascii_whitespace().find(|id| id.starts_with(prefix));
         Self { kind, transaction: id("tx_"), session: id("ses_"), grant: id("gr_"), voter: None }
     }
 
-    /// What it lays claim to.
+    /// The claim key of the event.
     pub(crate) fn claim(&self) -> Option<String> {
         let (what, id) = match self.kind {
             Kind::SessionStarted => ("session", self.session?),
             Kind::SessionEnded => ("ended", self.session?),
-            Kind::Proposed => ("proposed", self.transaction?),
+            Kind::ProposalCreated => ("proposed", self.transaction?),
             Kind::ApprovalRequested => ("asked", self.transaction?),
             Kind::ApprovalVoted => {
                 return Some(format!("voted {} {}", self.transaction?, self.voter.as_ref()?));
             }
             Kind::ApprovalDecided => ("decided", self.transaction?),
-            Kind::GrantMade => ("granted", self.grant?),
+            Kind::GrantCreated => ("granted", self.grant?),
             Kind::GrantRevoked => ("revoked", self.grant?),
-            Kind::Intent => ("intended", self.transaction?),
+            Kind::CallIntended => ("intended", self.transaction?),
             kind if closes(kind) => ("closed", self.transaction?),
             _ => return None,
         };
         Some(format!("{what} {id}"))
     }
 
-    pub(crate) fn life_change(&self) -> Option<LifeChange> {
+    pub(crate) fn life_change(&self) -> Option<OpenTableChange> {
         let transaction = self.transaction?.to_owned();
-        Some(if closes(self.kind) { LifeChange::Closes(transaction) } else { LifeChange::Opens(transaction) })
+        Some(if closes(self.kind) {
+            OpenTableChange::Closes(transaction)
+        } else {
+            OpenTableChange::Opens(transaction)
+        })
     }
 }
 
-/// Whether a transaction ends with this.
+/// Whether this event ends a transaction.
 pub(crate) fn closes(kind: Kind) -> bool {
-    matches!(kind, Kind::Settled | Kind::FlowEnded | Kind::Interrupted | Kind::Discarded | Kind::Refused)
+    LifecycleStep::of_kind(kind).is_end()
 }
 
-/// What it means that somebody else was first.
-pub(crate) fn taken(key: &str) -> (String, OutOfOrder) {
+/// The error for a claim that another commit took.
+pub(crate) fn taken(key: &str) -> (String, LifecycleError) {
     let mut words = key.split(' ');
     let (what, id) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let why = match what {
-        "session" => OutOfOrder::StartedTwice,
-        "ended" => OutOfOrder::EndedTwice,
-        "proposed" => OutOfOrder::ProposedTwice,
-        "asked" => OutOfOrder::AskedTwice,
-        "voted" => OutOfOrder::VotedTwice,
-        "decided" => OutOfOrder::AnsweredTwice,
-        "granted" => OutOfOrder::GrantedTwice,
-        "revoked" => OutOfOrder::RevokedTwice,
-        "intended" => OutOfOrder::IntendedTwice,
-        _ => OutOfOrder::Closed,
+        "session" => LifecycleError::StartedTwice,
+        "ended" => LifecycleError::EndedTwice,
+        "proposed" => LifecycleError::ProposedTwice,
+        "asked" => LifecycleError::AskedTwice,
+        "voted" => LifecycleError::VotedTwice,
+        "decided" => LifecycleError::AnsweredTwice,
+        "granted" => LifecycleError::GrantedTwice,
+        "revoked" => LifecycleError::RevokedTwice,
+        "intended" => LifecycleError::IntendedTwice,
+        _ => LifecycleError::Closed,
     };
     (id.to_owned(), why)
 }

@@ -1,69 +1,74 @@
-//! Events in words: one line that is safe on any terminal, whatever an agent has put into it.
+//! One-line descriptions of events, safe on any terminal: text from an agent is escaped.
 
-use ringfence_types::{Bytes, Call, Exec, Exit, FileCall, FlowCall, MadeBy, StandardInput, ToolCall};
+use ringfence_types::{
+    ByteString, Call, CallOrigin, ExecCall, ExitReason, FileCall, FlowCall, StandardInput, ToolCall,
+};
 
-use crate::approval::{ApprovalAnswer, Covers};
-use crate::event::{Event, Reading};
+use crate::approval::{ApprovalAnswer, GrantSubject};
+use crate::event::{Event, LedgerReadKind, SessionEndReason};
 
-/// What happened, in one line. Without kind, time and id.
+/// Describes an event in one line, without kind, time and id.
 pub fn summary(event: &Event) -> String {
     match event {
         Event::SessionStarted { workspace, profile, agent, .. } => {
             let agent = agent.as_deref().map(|agent| format!(" by {}", shown(agent))).unwrap_or_default();
             format!("{} with profile {profile}{agent}", workspace.display())
         }
+        Event::SessionEnded { reason, .. } => reason.map_or("", of_end).to_owned(),
         Event::ApprovalRequested(request) => {
             format!("{} [{}] risk {}", of_call(&request.call), shown(&request.rule), request.risk)
         }
-        Event::Notified { channel, failure: None, .. } => format!("by {}", shown(channel)),
-        Event::Notified { channel, failure: Some(why), .. } => {
-            format!("not by {}: {}", shown(channel), shown(why))
+        Event::ApprovalNotified { channel, failure: None, .. } => format!("sent by {}", shown(channel)),
+        Event::ApprovalNotified { channel, failure: Some(failure), .. } => {
+            format!("not sent by {}: {}", shown(channel), shown(failure))
         }
-        Event::ApprovalVoted(vote) => format!("{} by {}", word(vote.vote), vote.by),
-        Event::ApprovalLeft { why, .. } => format!("{}; it waits on", shown(why)),
-        Event::ApprovalDecided(decision) => format!("{} by {}", of_answer(decision.answer), decision.by),
-        Event::GrantMade(made) => {
-            format!("{} by {}{}", shown(&made.permits), made.by, of_covers(&made.covers))
+        Event::ApprovalVoted(vote) => format!("{} by {}", vote.vote.word(), vote.actor),
+        Event::ApprovalOrphaned { reason, .. } => format!("{}; the request stays pending", shown(reason)),
+        Event::ApprovalDecided(decision) => format!("{} by {}", of_answer(decision.answer), decision.actor),
+        Event::GrantCreated(made) => {
+            format!("{} by {}{}", shown(&made.permits), made.actor, of_covers(&made.covers))
         }
-        Event::GrantRevoked { by, reason, .. } => format!("by {by}{}", because(reason.as_deref())),
+        Event::GrantRevoked { actor, reason, .. } => format!("by {actor}{}", because(reason.as_deref())),
         Event::PolicyChanged { file, change, .. } => format!("{}: {}", file.display(), shown(change)),
-        Event::Authenticated { principal, purpose, refusal } => {
+        Event::AuthenticationAttempted { principal, purpose, refusal } => {
             let answer = refusal
                 .as_ref()
                 .map_or("may".to_owned(), |refusal| format!("may not ({})", shown(&refusal.message)));
             format!("{principal} {answer} {}", shown(purpose))
         }
-        Event::IdentityChanged { by, change } => format!("{change} by {by}"),
-        Event::Proposed { patch, title, .. } => {
+        Event::IdentityChanged { actor, change } => format!("{change} by {actor}"),
+        Event::ProposalCreated { patch, title, .. } => {
             let title = title.as_deref().map(|title| format!(": {}", shown(title))).unwrap_or_default();
             format!("{} files{title}", patch.files.len())
         }
-        Event::Conflicted { files, .. } => format!("{} files are not what they were", files.len()),
-        Event::Discarded { by, reason, .. } => format!("by {by}{}", because(reason.as_deref())),
+        Event::ProposalConflicted { files, .. } => format!("{} files have changed since", files.len()),
+        Event::ProposalDiscarded { actor, reason, .. } => format!("by {actor}{}", because(reason.as_deref())),
         other => of_effect(other),
     }
 }
 
 fn of_effect(event: &Event) -> String {
     match event {
-        Event::Intent { call, rule, by, .. } => {
-            format!("{} [{}]{}", of_call(call), shown(rule), of_maker(by.as_deref()))
+        Event::CallIntended { call, rule, call_origin, .. } => {
+            format!("{} [{}]{}", of_call(call), shown(rule), of_maker(call_origin.as_deref()))
         }
-        Event::SecretReleased { name, class, how, .. } => format!("{} ({class}) as {how}", shown(name)),
-        Event::Launched { posture, passed_over, .. } => {
+        Event::SecretReleased { name, class, delivery, .. } => {
+            format!("{} ({class}) as {delivery}", shown(name))
+        }
+        Event::SandboxStarted { posture, skipped_backends, .. } => {
             let instead: String =
-                passed_over.iter().map(|reason| format!("; passed over: {}", shown(reason))).collect();
+                skipped_backends.iter().map(|reason| format!("; skipped: {}", shown(reason))).collect();
             format!("{} with {} controls{instead}", posture.backend, posture.controls.len())
         }
-        Event::LimitHit { limit, .. } => limit.to_string(),
-        Event::Found { action, findings, more, .. } => {
+        Event::LimitReached { limit, .. } => limit.to_string(),
+        Event::SecretsFound { action, findings, omitted, .. } => {
             let first =
-                findings.first().map(|found| format!("{} in {}", shown(&found.rule), shown(&found.place)));
-            let rest = (findings.len() as u64).saturating_sub(1) + more;
+                findings.first().map(|found| format!("{} in {}", shown(&found.rule), shown(&found.location)));
+            let rest = (findings.len() as u64).saturating_sub(1) + omitted;
             let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
             format!("{}{rest}: {action}", first.unwrap_or_default())
         }
-        Event::Held { changes, .. } => {
+        Event::ChangesHeld { changes, .. } => {
             let first = changes
                 .first()
                 .map(|held| format!("{} [{}] {}", held.path.display(), shown(&held.rule), shown(&held.what)));
@@ -71,43 +76,46 @@ fn of_effect(event: &Event) -> String {
             let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
             format!("{}{rest}", first.unwrap_or_default())
         }
-        Event::Activity { what, text, .. } => format!("{}: {}", shown(what), shown(text)),
-        Event::LoopFound { repeats, stopped, .. } => {
-            format!("{repeats} times the same{}", if *stopped { ", stopped" } else { "" })
+        Event::ActivityReported { activity, claim, .. } => format!("{}: {}", shown(activity), shown(claim)),
+        Event::LoopDetected { repeats, stopped, .. } => {
+            format!("the same call {repeats} times{}", if *stopped { ", stopped" } else { "" })
         }
-        Event::Refused { call, refusal, by, .. } => {
+        Event::CallRefused { call, refusal, call_origin, .. } => {
             let call = call.as_ref().map(|call| format!("{} ", of_call(call))).unwrap_or_default();
-            let by = of_maker(by.as_deref());
+            let by = of_maker(call_origin.as_deref());
             format!("{call}[{}] {}{by}", shown(&refusal.rule), shown(&refusal.message))
         }
-        Event::Settled { left_to: Some(other), .. } => format!("left to {}", shown(other)),
-        Event::Settled { outcome, failure, .. } => match (outcome, failure) {
+        Event::CallSettled { delegated_to: Some(other), .. } => format!("delegated to {}", shown(other)),
+        Event::CallSettled { outcome, failure, .. } => match (outcome, failure) {
             (Some(outcome), _) => format!("{} in {} ms", of_exit(outcome.exit), outcome.duration_ms),
             (None, Some(failure)) => format!("failed: {}", shown(failure)),
             (None, None) => "done".to_owned(),
         },
         Event::FlowOpened { address, .. } => format!("at {address}"),
-        Event::FlowEnded { up, down, duration_ms, failure, .. } => {
-            let failure = failure.as_deref().map(|why| format!(": {}", shown(why))).unwrap_or_default();
-            format!("{up} bytes out, {down} bytes in, in {duration_ms} ms{failure}")
+        Event::FlowEnded { bytes_out, bytes_in, duration_ms, failure, .. } => {
+            let failure =
+                failure.as_deref().map(|failure| format!(": {}", shown(failure))).unwrap_or_default();
+            format!("{bytes_out} bytes out, {bytes_in} bytes in, in {duration_ms} ms{failure}")
         }
-        Event::Interrupted { why, .. } => shown(why),
-        Event::Battery { passed, total, backend, .. } => format!("{backend}: {passed} of {total} held"),
+        Event::CallInterrupted { reason, .. } => shown(reason),
+        Event::BatteryFinished { passed, total, backend, .. } => {
+            format!("{backend}: {passed} of {total} held")
+        }
         other => of_the_ledger(other),
     }
 }
 
-fn of_maker(by: Option<&MadeBy>) -> String {
+fn of_maker(by: Option<&CallOrigin>) -> String {
     by.map(|by| format!(" by {by}")).unwrap_or_default()
 }
 
 fn of_the_ledger(event: &Event) -> String {
     match event {
-        Event::LedgerRead { by, how, records } => {
-            format!("{} of {records} records by {by}", of_reading(*how))
+        Event::LedgerRead { actor, operation, records } => {
+            format!("{} of {records} records by {actor}", of_reading(*operation))
         }
-        Event::Pruned { by, before, records, .. } => {
-            format!("{records} bodies before record {before} by {by}")
+        Event::LedgerPruned { actor, before, records, .. } => {
+            format!("{records} bodies before record {before} by {actor}")
         }
         Event::ChainStarted { chain, node, continues, .. } => {
             let before = continues.as_ref().map(|before| match &before.problem {
@@ -116,19 +124,22 @@ fn of_the_ledger(event: &Event) -> String {
             });
             format!("{chain} on {}{}", shown(node), before.unwrap_or_default())
         }
-        Event::Checkpoint(checkpoint) => {
+        Event::CheckpointSigned(checkpoint) => {
             format!("records {} to {} signed", checkpoint.first, checkpoint.last)
         }
-        Event::KeyRotated { new, .. } => format!("to {}", shown(new)),
-        Event::Witnessed { chain, head, .. } => format!("{chain} at {}", shown(&head.to_string())),
-        Event::ChainAcknowledged { chain, node, by, reason, .. } => {
-            format!("{chain} of {} as it was set aside, by {by}: {}", shown(node), shown(reason))
+        Event::LedgerKeyRotated { new, .. } => format!("to {}", shown(new)),
+        Event::ChainWitnessed { chain, head, .. } => format!("{chain} at {}", shown(&head.to_string())),
+        Event::ChainWitnessRefused { chain, head } => {
+            format!("{chain} at {}: its node has not signed that", shown(&head.to_string()))
+        }
+        Event::ChainAcknowledged { chain, node, actor, reason, .. } => {
+            format!("{chain} of {} as it was set aside, by {actor}: {}", shown(node), shown(reason))
         }
         _ => String::new(),
     }
 }
 
-/// A call as a person would type it.
+/// A call in the form of a command line.
 pub fn of_call(call: &Call) -> String {
     match call {
         Call::Exec(exec) => of_exec(exec),
@@ -143,9 +154,9 @@ pub fn of_call(call: &Call) -> String {
     }
 }
 
-/// The command line, and that there is more to it than that.
-fn of_exec(exec: &Exec) -> String {
-    let words = exec.argv.iter().map(Bytes::quoted).collect::<Vec<_>>().join(" ");
+/// The command line, with a mark if the call has more than that.
+fn of_exec(exec: &ExecCall) -> String {
+    let words = exec.argv.iter().map(ByteString::quoted).collect::<Vec<_>>().join(" ");
     let mut more = Vec::new();
     match exec.env.len() {
         0 => {}
@@ -181,49 +192,60 @@ fn verb(file: &FileCall) -> &'static str {
     }
 }
 
-fn of_exit(exit: Exit) -> String {
+fn of_exit(exit: ExitReason) -> String {
     match exit {
-        Exit::Code { code } => format!("exit {code}"),
-        Exit::Signal { signal } => format!("signal {signal}"),
-        Exit::TimedOut => "timed out".to_owned(),
-        Exit::NotExecuted { errno } => format!("not executed: {}", std::io::Error::from_raw_os_error(errno)),
+        ExitReason::Code { code } => format!("exit {code}"),
+        ExitReason::Signal { signal } => format!("signal {signal}"),
+        ExitReason::TimedOut => "timed out".to_owned(),
+        ExitReason::NotExecuted { errno } => {
+            format!("not executed: {}", std::io::Error::from_raw_os_error(errno))
+        }
     }
 }
 
 fn of_answer(answer: ApprovalAnswer) -> &'static str {
     match answer {
-        ApprovalAnswer::Once => "yes, once",
-        ApprovalAnswer::Session => "yes, for the session",
-        ApprovalAnswer::AlwaysHere => "yes, always here",
-        ApprovalAnswer::Denied => "no",
-        ApprovalAnswer::Expired => "no, nobody answered in time",
-        ApprovalAnswer::Unreachable => "no, nobody could be asked",
-        ApprovalAnswer::Superseded => "no, it changed while the question waited",
+        ApprovalAnswer::Once => "approved once",
+        ApprovalAnswer::Session => "approved for the session",
+        ApprovalAnswer::AlwaysHere => "approved always here",
+        ApprovalAnswer::Deny => "denied",
+        ApprovalAnswer::Expired => "expired without an answer",
+        ApprovalAnswer::Unreachable => "no approver could be reached",
+        ApprovalAnswer::Superseded => "superseded: the action changed",
     }
 }
 
-fn of_covers(covers: &Covers) -> String {
+fn of_covers(covers: &GrantSubject) -> String {
     match covers {
-        Covers::Session { .. } => " for the session".to_owned(),
-        Covers::Here { directory, .. } | Covers::Next { directory, .. } => {
+        GrantSubject::Session { .. } => " for the session".to_owned(),
+        GrantSubject::Here { directory, .. } | GrantSubject::Next { directory, .. } => {
             format!(" in {}", directory.display())
         }
     }
 }
 
-fn of_reading(how: Reading) -> &'static str {
+fn of_reading(how: LedgerReadKind) -> &'static str {
     match how {
-        Reading::Tail => "tail",
-        Reading::Show => "show",
-        Reading::Prove => "proof",
-        Reading::Export => "export",
+        LedgerReadKind::Tail => "tail",
+        LedgerReadKind::Show => "show",
+        LedgerReadKind::Prove => "proof",
+        LedgerReadKind::Export => "export",
     }
 }
 
-fn word(vote: crate::Vote) -> &'static str {
-    match vote {
-        crate::Vote::Approve => "yes",
-        crate::Vote::Deny => "no",
+fn of_end(reason: SessionEndReason) -> &'static str {
+    match reason {
+        SessionEndReason::Finished => "finished",
+        SessionEndReason::Stopped => "stopped by a client",
+        SessionEndReason::Timeout => "reached its time limit",
+        SessionEndReason::Idle => "was idle for too long",
+        SessionEndReason::Revoked => "lost its token",
+        SessionEndReason::AgentExited => "its agent exited",
+        SessionEndReason::Crashed => "its agent or its sandbox failed",
+        SessionEndReason::ParentEnded => "its parent session ended",
+        SessionEndReason::DaemonStopped => "the daemon stopped",
+        SessionEndReason::DaemonLost => "the daemon died",
+        SessionEndReason::Leak => "a secret leaked",
     }
 }
 
@@ -232,5 +254,5 @@ fn because(reason: Option<&str>) -> String {
 }
 
 pub(crate) fn shown(text: &str) -> String {
-    Bytes::from(text).display()
+    ByteString::from(text).display()
 }

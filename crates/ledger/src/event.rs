@@ -1,67 +1,70 @@
+//! Events: the content of every kind of record.
+
 use std::net::IpAddr;
 
 use jiff::Timestamp;
 use ringfence_types::{
-    Backend, Bytes, Call, ChainId, Decision, Delivery, Fingerprint, GrantId, HeldChange, IdentityChange,
-    Layer, LeakAction, LimitName, Limits, MadeBy, Outcome, Patch, Posture, Principal, Profile, Refusal, Root,
-    SecretClass, SessionId, TransactionId, WorkspaceId,
+    ActionFingerprint, Backend, ByteString, Call, CallOrigin, ChainId, Decision, Delivery, GrantId,
+    HeldChange, IdentityChange, LeakAction, LimitName, Limits, Outcome, Patch, PolicyLayer, Posture,
+    Principal, Profile, Refusal, Root, RuleName, SecretClass, SessionId, TransactionId, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::approval::{ApprovalDecision, ApprovalRequest, ApprovalVote, GrantMade};
-use crate::chain::Head;
+use crate::approval::{ApprovalDecision, ApprovalRequest, ApprovalVote, GrantRecord};
+use crate::chain::ChainHead;
 
-/// Why a session is over.
+/// Reason for the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum SessionEnd {
-    /// It had nothing more to do.
+pub enum SessionEndReason {
+    /// The session was complete.
     Finished,
-    /// Somebody ended it.
+    /// A client stopped it.
     Stopped,
-    /// Its time was over.
+    /// Its time limit was reached.
     Timeout,
-    /// Nothing was asked of it for too long.
+    /// It was idle for too long.
     Idle,
     /// Its token was revoked.
     Revoked,
-    /// The program that was its agent ended.
-    ProviderEnded,
-    /// That program could not be run, or the fence around it broke.
+    /// The agent program ended.
+    AgentExited,
+    /// The agent program could not run, or its sandbox failed.
     Crashed,
-    /// The session that it was a part of ended.
-    WholeEnded,
-    /// The daemon was ended.
+    /// The parent session ended.
+    ParentEnded,
+    /// The daemon stopped.
     DaemonStopped,
-    /// The process that it lived in is gone without a word, and it with that process.
-    DaemonGone,
-    /// A secret was on its way out.
-    Secret,
+    /// The daemon died without recording an end, and the session with it.
+    DaemonLost,
+    /// A secret leaked, and policy ends the session.
+    Leak,
 }
 
 /// One entry of the ledger.
 ///
-/// Records are read for years: a new field needs `#[serde(default)]`, a new variant a new schema version.
+/// Records are read for years, so a new field needs `#[serde(default)]`. An older program refuses a ledger with a kind that it
+/// does not know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Event {
     SessionStarted {
         session: SessionId,
-        /// Under which a later process can go on with it.
+        /// Name under which a later process can continue the session.
         name: Option<String>,
         workspace_id: WorkspaceId,
-        workspace: Bytes,
+        workspace: ByteString,
         profile: Profile,
-        /// `None`: whichever backend the ladder finds.
-        backend_wanted: Option<Backend>,
+        /// `None`: chosen automatically.
+        requested_backend: Option<Backend>,
         agent: Option<String>,
-        /// Who started it.
+        /// Principal that started the session.
         principal: Principal,
-        /// Digest of the policy in force.
-        policy: String,
-        /// Of the program that wrote this.
+        /// Digest of the effective policy.
+        policy_digest: String,
+        /// Version of Ringfence that wrote the record.
         version: String,
-        /// The process it lives in: whoever finds it gone may close what it left open.
+        /// Process of the session. When it is gone, another process may close the open transactions.
         #[serde(default)]
         process: Option<ProcessId>,
     },
@@ -69,281 +72,286 @@ pub enum Event {
         session: SessionId,
         /// `None`: written by an earlier version.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<SessionEnd>,
+        reason: Option<SessionEndReason>,
     },
     ApprovalRequested(Box<ApprovalRequest>),
-    /// Somebody who is not at the terminal was told of a question, or could not be.
-    Notified {
+    /// A notification about an approval was sent, or failed.
+    ApprovalNotified {
         transaction: TransactionId,
         /// `desktop`, `webhook`.
         channel: String,
-        /// `None`: it was delivered.
+        /// `None`: delivered.
         failure: Option<String>,
     },
     ApprovalVoted(ApprovalVote),
-    /// Whoever asked is gone, and the question waits on: a yes is for the next who asks the same.
-    ApprovalLeft {
+    /// The requester is gone and the approval is orphaned: a yes counts for the next identical call.
+    ApprovalOrphaned {
         transaction: TransactionId,
         session: SessionId,
-        why: String,
+        reason: String,
     },
     ApprovalDecided(Box<ApprovalDecision>),
-    GrantMade(Box<GrantMade>),
+    GrantCreated(Box<GrantRecord>),
     GrantRevoked {
         grant: GrantId,
-        by: Principal,
+        actor: Principal,
         reason: Option<String>,
     },
-    /// What is allowed from now on was changed: a policy file was approved, a setting was made.
+    /// The policy was changed: a policy file was approved or a setting changed.
     PolicyChanged {
         session: Option<SessionId>,
-        file: Bytes,
-        /// Of the file after the change.
+        file: ByteString,
+        /// Digest of the file after the change.
         sha256: String,
         change: String,
     },
-    /// Somebody showed who they are, or failed to.
-    Authenticated {
+    /// An authentication attempt.
+    AuthenticationAttempted {
         principal: Principal,
-        /// What they wanted to do.
+        /// What the client wanted to do.
         purpose: String,
-        /// `None`: they may. Otherwise why not.
+        /// `None`: authenticated.
         refusal: Option<Refusal>,
     },
-    /// Who may do what was changed: an operator, a token, a device.
+    /// An operator, token or device was changed.
     IdentityChanged {
-        by: Principal,
+        actor: Principal,
         change: Box<IdentityChange>,
     },
-    /// A `review` session wants these changes. Nothing was written to the workspace.
-    Proposed {
+    /// A `review` session submitted a proposal. The workspace is unchanged.
+    ProposalCreated {
         transaction: TransactionId,
         session: SessionId,
         workspace_id: WorkspaceId,
-        workspace: Bytes,
+        workspace: ByteString,
         patch: Patch,
-        /// What the agent says about it.
+        /// The agent's title, untrusted.
         title: Option<String>,
-        findings: Vec<Finding>,
-        by: Principal,
+        findings: Vec<RecordedFinding>,
+        actor: Principal,
     },
-    /// The workspace is not what the proposal was made for; nothing was written.
-    Conflicted {
+    /// The workspace differs from the base of the proposal; nothing was written.
+    ProposalConflicted {
         transaction: TransactionId,
-        files: Vec<Bytes>,
+        files: Vec<ByteString>,
     },
-    /// The proposal will not be applied.
-    Discarded {
+    /// The proposal was discarded.
+    ProposalDiscarded {
         transaction: TransactionId,
-        by: Principal,
+        actor: Principal,
         reason: Option<String>,
     },
-    /// Something is about to be done. On disk before it happens.
-    Intent {
+    /// An effect is about to happen. Durable before it does.
+    CallIntended {
         transaction: TransactionId,
         session: SessionId,
         call: Call,
-        fingerprint: Fingerprint,
+        fingerprint: ActionFingerprint,
         decision: Decision,
-        layer: Layer,
-        rule: String,
-        /// The stored answer that allowed it.
+        layer: PolicyLayer,
+        rule: RuleName,
+        /// The grant that allowed it.
         grant: Option<GrantId>,
         profile: Profile,
-        policy: String,
+        policy_digest: String,
         roots: Vec<Root>,
         limits: Limits,
-        findings: Vec<Finding>,
-        /// Who made the call, where that is known: several may make calls in one session.
+        findings: Vec<RecordedFinding>,
+        /// Origin of the call, if known: one session may have several callers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        by: Option<Box<MadeBy>>,
+        call_origin: Option<Box<CallOrigin>>,
     },
-    /// A secret is about to be given to what runs. On disk before it happens; never the value.
+    /// A secret is about to be released. Durable before it is; never holds the value.
     SecretReleased {
         transaction: TransactionId,
         session: SessionId,
         name: String,
         class: SecretClass,
-        how: Delivery,
-        /// Keyed digest of the value: tells whether two releases were of the same value, and nothing else.
+        delivery: Delivery,
+        /// Keyed digest of the value. Tells only whether two releases had the same value.
         fingerprint: String,
     },
-    /// A sandbox stands, and this is what it enforces.
-    Launched {
+    /// A sandbox is running; the posture it enforces.
+    SandboxStarted {
         transaction: TransactionId,
         session: SessionId,
         posture: Posture,
         /// Stronger backends that could not be used, each with the reason.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        passed_over: Vec<String>,
+        skipped_backends: Vec<String>,
     },
-    LimitHit {
+    LimitReached {
         transaction: TransactionId,
         session: SessionId,
         limit: LimitName,
     },
-    /// Secrets were on their way out. Never the values.
-    #[serde(rename = "finding")]
-    Found {
-        /// `None`: the call was not begun.
+    /// Secrets were found in output or requests. Never holds the values.
+    SecretsFound {
+        /// `None`: the call was not started.
         transaction: Option<TransactionId>,
         session: SessionId,
-        /// What became of them.
+        /// What policy did about them.
         action: LeakAction,
-        findings: Vec<Finding>,
-        /// How many there were besides.
-        more: u64,
+        findings: Vec<RecordedFinding>,
+        /// Number of further findings.
+        omitted: u64,
     },
-    /// What came from inside and would have made a program of the host execute it was made ineffective.
-    Held {
+    /// Changes from inside that a host program would execute were made ineffective.
+    ChangesHeld {
         session: SessionId,
         changes: Vec<HeldChange>,
     },
-    /// The same again and again, or two in turn.
-    LoopFound {
+    /// The loop guard saw repeated or alternating calls.
+    LoopDetected {
         session: SessionId,
-        fingerprint: Fingerprint,
+        fingerprint: ActionFingerprint,
         repeats: u32,
         stopped: bool,
     },
-    /// The answer was no, and nothing was done.
-    Refused {
+    /// The call was refused; nothing was executed.
+    CallRefused {
         transaction: Option<TransactionId>,
         session: Option<SessionId>,
         call: Option<Call>,
         refusal: Refusal,
-        /// Who made the call, as in an intent.
+        /// Origin of the call, as in an intent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        by: Option<Box<MadeBy>>,
+        call_origin: Option<Box<CallOrigin>>,
     },
-    /// What an agent says that it does: an allegation.
-    Activity {
+    /// A claim of the agent about its activity; untrusted.
+    ActivityReported {
         session: SessionId,
-        what: String,
-        text: String,
+        activity: String,
+        claim: String,
     },
-    /// What came of an intent.
-    Settled {
+    /// The outcome of an intent.
+    CallSettled {
         transaction: TransactionId,
         session: SessionId,
         outcome: Option<Outcome>,
-        /// Why there is no outcome: we broke.
+        /// Reason why there is no outcome: an internal error.
         failure: Option<String>,
-        /// Who does it instead: the call was judged, and what came of it is not known.
+        /// The agent to which the call was delegated. Its outcome is unknown.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        left_to: Option<String>,
-        /// What was put right, moved aside or left out for it.
+        delegated_to: Option<String>,
+        /// Notes about repairs, moved files and omissions.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notes: Vec<String>,
     },
-    /// A flow is about to connect to this address, besides the one of its intent.
+    /// A flow is about to connect to this address, in addition to that of its intent.
     FlowOpened {
         transaction: TransactionId,
         session: SessionId,
         address: IpAddr,
     },
-    /// What came of a flow that was opened. Its intent says where to.
+    /// The end of a flow that was opened. Its intent has the target.
     FlowEnded {
         transaction: TransactionId,
         session: SessionId,
-        /// Bytes that left and that came.
-        up: u64,
-        down: u64,
+        /// Bytes sent and received.
+        bytes_out: u64,
+        bytes_in: u64,
         duration_ms: u64,
-        /// What went wrong outside; `None`: both sides were done.
+        /// Upstream error; `None`: both sides closed.
         failure: Option<String>,
     },
-    /// Whoever worked on the transaction is gone without a word. What it did is not known.
-    Interrupted {
+    /// The process of the transaction died. Its effect is unknown.
+    CallInterrupted {
         transaction: TransactionId,
-        why: String,
+        reason: String,
     },
-    /// Somebody looked into the ledger or took a copy.
+    /// The ledger was read or exported.
     LedgerRead {
-        by: Principal,
-        how: Reading,
+        actor: Principal,
+        operation: LedgerReadKind,
         records: u64,
     },
-    /// Bodies of old records were removed; their digests stay in the chain.
-    Pruned {
-        by: Principal,
+    /// Bodies of old records were pruned; their digests stay in the chain.
+    LedgerPruned {
+        actor: Principal,
         /// Records before this number.
         before: u64,
         records: u64,
-        classes: Vec<Class>,
-        /// Exactly these: first and last number of each run.
-        runs: Vec<(u64, u64)>,
+        classes: Vec<RetentionClass>,
+        /// The pruned records: first and last number of each range.
+        ranges: Vec<(u64, u64)>,
     },
     /// One run of the escape battery.
-    Battery {
+    BatteryFinished {
         passed: u32,
         total: u32,
         backend: Backend,
-        attempts: Vec<BatteryEntry>,
+        attempts: Vec<AttemptRecord>,
     },
     /// The first record of every chain.
     ChainStarted {
         chain: ChainId,
         node: String,
-        /// The public key that vouches for it, 64 hexadecimal digits.
+        /// The public key of the chain, 64 hexadecimal digits.
         key: String,
         version: String,
-        /// The chain that was put aside, or converted, for this one.
-        continues: Option<Continued>,
+        /// The chain that this one continues: set aside or converted.
+        continues: Option<PreviousChain>,
     },
-    /// All records since the checkpoint before, signed.
-    Checkpoint(Checkpoint),
-    /// Another key vouches from here on; both have signed that.
-    KeyRotated {
+    /// A signed statement about all records since the previous checkpoint.
+    CheckpointSigned(Checkpoint),
+    /// The key of the chain changes; both keys have signed this.
+    LedgerKeyRotated {
         old: String,
         new: String,
         by_old: String,
         by_new: String,
     },
-    /// Where another chain stood, and who vouched for it: whoever cuts it back has to cut this one as well.
-    Witnessed {
+    /// Witness record: the head of another chain and its key. To roll that chain back unnoticed, an attacker must roll this one
+    /// back too.
+    ChainWitnessed {
         chain: ChainId,
-        head: Head,
+        head: ChainHead,
         key: String,
     },
-    /// An operator of this node has seen that another chain was set aside without a signature of its key, and accepts it as it is.
+    /// The head of another chain has no valid signature of its node, so it was not witnessed.
+    ChainWitnessRefused {
+        chain: ChainId,
+        head: ChainHead,
+    },
+    /// An operator of this node accepts that another chain was set aside without a signature of its key.
     ChainAcknowledged {
         chain: ChainId,
         node: String,
-        /// Of everything that is in the chain.
+        /// Digest of the content of that chain.
         digest: String,
-        by: Principal,
+        actor: Principal,
         reason: String,
     },
 }
 
-/// What a scanner found where. Never the value.
+/// A finding of the scanner and its location. Never holds the value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct RecordedFinding {
     pub rule: String,
     /// `argv[2]`, `env TOKEN`, a path with a line, `stdout` with the number of its first byte.
-    pub place: String,
-    /// Salted digest: tells whether two findings are the same secret, and nothing else.
+    pub location: String,
+    /// Salted digest. Tells only whether two findings are the same secret.
     pub fingerprint: String,
-    /// `None`: it was plain. Otherwise as a scanner says it, outermost first: `base64/gzip`.
+    /// `None`: plain. Otherwise the encodings, outermost first: `base64/gzip`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Reading {
+pub enum LedgerReadKind {
     Tail,
     Show,
     Prove,
     Export,
 }
 
-/// One process and no other, on one machine and in one boot: a number alone is used again.
+/// Identity of a process on one machine and boot. A pid alone can be reused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     pub pid: u32,
-    /// In which the number means something: the inode of `/proc/self/ns/pid`.
+    /// PID namespace of the pid: the inode of `/proc/self/ns/pid`.
     pub namespace: u64,
     /// Clock ticks after boot, as in `/proc/PID/stat`.
     pub start_time: u64,
@@ -351,41 +359,50 @@ pub struct ProcessId {
     pub boot_id: String,
 }
 
-/// How long a record has to be kept is said by its class.
+/// Retention class: determines how long a record is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Class {
-    /// What was done and what came of it.
+pub enum RetentionClass {
+    /// Effects and outcomes.
     Activity,
-    /// Questions, answers, grants, policy, who was let in.
+    /// Approvals, grants, policy and authentication.
     Consent,
-    /// What the ledger says of itself. Never pruned.
+    /// Records about the ledger itself. Never pruned.
     Ledger,
 }
 
-/// The chain before this one.
+/// The previous chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Continued {
-    /// Where it was put.
-    pub file: Bytes,
-    /// Its end, as far as it holds.
-    pub head: Option<Head>,
-    /// What was wrong with it; `None`: it was converted from an older format.
+pub struct PreviousChain {
+    /// The file it was moved to.
+    pub file: ByteString,
+    /// Its last valid head.
+    pub head: Option<ChainHead>,
+    /// Reason why it was set aside; `None`: converted from an older format.
     pub problem: Option<String>,
-    pub by: Principal,
+    pub actor: Principal,
     pub reason: Option<String>,
-    /// In a database: what was set aside, and the signature for it.
+    /// Which chain it was: the newest that the anchor knew, or else the one that was put aside. `None`: unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<ChainId>,
+    /// In a database: proof of what was set aside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<AsideProof>,
 }
 
-/// Which chain was set aside, with which contents, and that the key of that chain says so.
+impl PreviousChain {
+    pub(crate) fn is_chain(&self, chain: &ChainId) -> bool {
+        self.chain.as_ref() == Some(chain) || self.proof.as_ref().is_some_and(|proof| proof.chain == *chain)
+    }
+}
+
+/// Proof that the key of a chain has signed that it is set aside with this content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AsideProof {
     pub chain: ChainId,
-    /// Of everything that was in the chain, as it was then.
+    /// Digest of the whole chain at that time.
     pub digest: String,
-    /// `None`: the key of the chain was lost.
+    /// `None`: the key was lost.
     pub signature: Option<String>,
 }
 
@@ -406,24 +423,24 @@ pub struct Checkpoint {
 
 /// One attempt of the escape battery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BatteryEntry {
+pub struct AttemptRecord {
     pub id: String,
-    pub verdict: Verdict,
+    pub verdict: AttemptVerdictWord,
     pub detail: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum AttemptVerdictWord {
     Held,
     Escaped,
-    /// The attempt does not even succeed without the fence, so it says nothing.
+    /// The attempt fails even without the fence, so its result has no meaning.
     ControlFailed,
 }
 
 macro_rules! kinds {
     ($($variant:ident $word:literal $class:ident,)+) => {
-        /// The kind of an event: the word that is stored beside its body.
+        /// The kind of an event, stored beside its body.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Kind { $($variant),+ }
 
@@ -438,8 +455,8 @@ macro_rules! kinds {
                 match word { $($word => Some(Self::$variant),)+ _ => None }
             }
 
-            pub fn class(self) -> Class {
-                match self { $(Self::$variant => Class::$class),+ }
+            pub fn class(self) -> RetentionClass {
+                match self { $(Self::$variant => RetentionClass::$class),+ }
             }
         }
     };
@@ -449,38 +466,39 @@ kinds! {
     SessionStarted "session-started" Activity,
     SessionEnded "session-ended" Activity,
     ApprovalRequested "approval-requested" Consent,
-    Notified "notified" Consent,
+    ApprovalNotified "approval-notified" Consent,
     ApprovalVoted "approval-voted" Consent,
-    ApprovalLeft "approval-left" Consent,
+    ApprovalOrphaned "approval-orphaned" Consent,
     ApprovalDecided "approval-decided" Consent,
-    GrantMade "grant-made" Consent,
+    GrantCreated "grant-created" Consent,
     GrantRevoked "grant-revoked" Consent,
     PolicyChanged "policy-changed" Consent,
-    Authenticated "authenticated" Consent,
+    AuthenticationAttempted "authentication-attempted" Consent,
     IdentityChanged "identity-changed" Consent,
-    Proposed "proposed" Activity,
-    Conflicted "conflicted" Activity,
-    Discarded "discarded" Activity,
-    Intent "intent" Activity,
+    ProposalCreated "proposal-created" Activity,
+    ProposalConflicted "proposal-conflicted" Activity,
+    ProposalDiscarded "proposal-discarded" Activity,
+    CallIntended "call-intended" Activity,
     SecretReleased "secret-released" Consent,
-    Launched "launched" Activity,
-    LimitHit "limit-hit" Activity,
-    Found "finding" Activity,
-    Held "held" Activity,
-    LoopFound "loop-found" Activity,
-    Refused "refused" Activity,
-    Activity "activity" Activity,
-    Settled "settled" Activity,
+    SandboxStarted "sandbox-started" Activity,
+    LimitReached "limit-reached" Activity,
+    SecretsFound "secrets-found" Activity,
+    ChangesHeld "changes-held" Activity,
+    LoopDetected "loop-detected" Activity,
+    CallRefused "call-refused" Activity,
+    ActivityReported "activity-reported" Activity,
+    CallSettled "call-settled" Activity,
     FlowOpened "flow-opened" Activity,
     FlowEnded "flow-ended" Activity,
-    Interrupted "interrupted" Activity,
+    CallInterrupted "call-interrupted" Activity,
     LedgerRead "ledger-read" Consent,
-    Pruned "pruned" Ledger,
-    Battery "battery" Activity,
+    LedgerPruned "ledger-pruned" Ledger,
+    BatteryFinished "battery-finished" Activity,
     ChainStarted "chain-started" Ledger,
-    Checkpoint "checkpoint" Ledger,
-    KeyRotated "key-rotated" Ledger,
-    Witnessed "witnessed" Ledger,
+    CheckpointSigned "checkpoint-signed" Ledger,
+    LedgerKeyRotated "ledger-key-rotated" Ledger,
+    ChainWitnessed "chain-witnessed" Ledger,
+    ChainWitnessRefused "chain-witness-refused" Ledger,
     ChainAcknowledged "chain-acknowledged" Ledger,
 }
 
@@ -490,38 +508,39 @@ impl Event {
             Self::SessionStarted { .. } => Kind::SessionStarted,
             Self::SessionEnded { .. } => Kind::SessionEnded,
             Self::ApprovalRequested(_) => Kind::ApprovalRequested,
-            Self::Notified { .. } => Kind::Notified,
+            Self::ApprovalNotified { .. } => Kind::ApprovalNotified,
             Self::ApprovalVoted(_) => Kind::ApprovalVoted,
-            Self::ApprovalLeft { .. } => Kind::ApprovalLeft,
+            Self::ApprovalOrphaned { .. } => Kind::ApprovalOrphaned,
             Self::ApprovalDecided(_) => Kind::ApprovalDecided,
-            Self::GrantMade(_) => Kind::GrantMade,
+            Self::GrantCreated(_) => Kind::GrantCreated,
             Self::GrantRevoked { .. } => Kind::GrantRevoked,
             Self::PolicyChanged { .. } => Kind::PolicyChanged,
-            Self::Authenticated { .. } => Kind::Authenticated,
+            Self::AuthenticationAttempted { .. } => Kind::AuthenticationAttempted,
             Self::IdentityChanged { .. } => Kind::IdentityChanged,
-            Self::Proposed { .. } => Kind::Proposed,
-            Self::Conflicted { .. } => Kind::Conflicted,
-            Self::Discarded { .. } => Kind::Discarded,
-            Self::Intent { .. } => Kind::Intent,
+            Self::ProposalCreated { .. } => Kind::ProposalCreated,
+            Self::ProposalConflicted { .. } => Kind::ProposalConflicted,
+            Self::ProposalDiscarded { .. } => Kind::ProposalDiscarded,
+            Self::CallIntended { .. } => Kind::CallIntended,
             Self::SecretReleased { .. } => Kind::SecretReleased,
-            Self::Launched { .. } => Kind::Launched,
-            Self::LimitHit { .. } => Kind::LimitHit,
-            Self::Found { .. } => Kind::Found,
-            Self::Held { .. } => Kind::Held,
-            Self::LoopFound { .. } => Kind::LoopFound,
-            Self::Refused { .. } => Kind::Refused,
-            Self::Activity { .. } => Kind::Activity,
-            Self::Settled { .. } => Kind::Settled,
+            Self::SandboxStarted { .. } => Kind::SandboxStarted,
+            Self::LimitReached { .. } => Kind::LimitReached,
+            Self::SecretsFound { .. } => Kind::SecretsFound,
+            Self::ChangesHeld { .. } => Kind::ChangesHeld,
+            Self::LoopDetected { .. } => Kind::LoopDetected,
+            Self::CallRefused { .. } => Kind::CallRefused,
+            Self::ActivityReported { .. } => Kind::ActivityReported,
+            Self::CallSettled { .. } => Kind::CallSettled,
             Self::FlowOpened { .. } => Kind::FlowOpened,
             Self::FlowEnded { .. } => Kind::FlowEnded,
-            Self::Interrupted { .. } => Kind::Interrupted,
+            Self::CallInterrupted { .. } => Kind::CallInterrupted,
             Self::LedgerRead { .. } => Kind::LedgerRead,
-            Self::Pruned { .. } => Kind::Pruned,
-            Self::Battery { .. } => Kind::Battery,
+            Self::LedgerPruned { .. } => Kind::LedgerPruned,
+            Self::BatteryFinished { .. } => Kind::BatteryFinished,
             Self::ChainStarted { .. } => Kind::ChainStarted,
-            Self::Checkpoint(_) => Kind::Checkpoint,
-            Self::KeyRotated { .. } => Kind::KeyRotated,
-            Self::Witnessed { .. } => Kind::Witnessed,
+            Self::CheckpointSigned(_) => Kind::CheckpointSigned,
+            Self::LedgerKeyRotated { .. } => Kind::LedgerKeyRotated,
+            Self::ChainWitnessed { .. } => Kind::ChainWitnessed,
+            Self::ChainWitnessRefused { .. } => Kind::ChainWitnessRefused,
             Self::ChainAcknowledged { .. } => Kind::ChainAcknowledged,
         }
     }
@@ -531,22 +550,41 @@ impl Event {
             Self::ApprovalRequested(request) => Some(&request.transaction),
             Self::ApprovalVoted(vote) => Some(&vote.transaction),
             Self::ApprovalDecided(decision) => Some(&decision.transaction),
-            Self::GrantMade(made) => Some(&made.transaction),
-            Self::Notified { transaction, .. }
-            | Self::ApprovalLeft { transaction, .. }
-            | Self::Proposed { transaction, .. }
-            | Self::Conflicted { transaction, .. }
-            | Self::Discarded { transaction, .. }
-            | Self::Intent { transaction, .. }
+            Self::GrantCreated(made) => Some(&made.transaction),
+            Self::ApprovalNotified { transaction, .. }
+            | Self::ApprovalOrphaned { transaction, .. }
+            | Self::ProposalCreated { transaction, .. }
+            | Self::ProposalConflicted { transaction, .. }
+            | Self::ProposalDiscarded { transaction, .. }
+            | Self::CallIntended { transaction, .. }
             | Self::SecretReleased { transaction, .. }
-            | Self::Launched { transaction, .. }
-            | Self::LimitHit { transaction, .. }
-            | Self::Settled { transaction, .. }
+            | Self::SandboxStarted { transaction, .. }
+            | Self::LimitReached { transaction, .. }
+            | Self::CallSettled { transaction, .. }
             | Self::FlowOpened { transaction, .. }
             | Self::FlowEnded { transaction, .. }
-            | Self::Interrupted { transaction, .. } => Some(transaction),
-            Self::Refused { transaction, .. } | Self::Found { transaction, .. } => transaction.as_ref(),
-            _ => None,
+            | Self::CallInterrupted { transaction, .. } => Some(transaction),
+            Self::CallRefused { transaction, .. } | Self::SecretsFound { transaction, .. } => {
+                transaction.as_ref()
+            }
+            Self::SessionStarted { .. }
+            | Self::SessionEnded { .. }
+            | Self::GrantRevoked { .. }
+            | Self::PolicyChanged { .. }
+            | Self::AuthenticationAttempted { .. }
+            | Self::IdentityChanged { .. }
+            | Self::ChangesHeld { .. }
+            | Self::LoopDetected { .. }
+            | Self::ActivityReported { .. }
+            | Self::LedgerRead { .. }
+            | Self::LedgerPruned { .. }
+            | Self::BatteryFinished { .. }
+            | Self::ChainStarted { .. }
+            | Self::CheckpointSigned(_)
+            | Self::LedgerKeyRotated { .. }
+            | Self::ChainWitnessed { .. }
+            | Self::ChainWitnessRefused { .. }
+            | Self::ChainAcknowledged { .. } => None,
         }
     }
 
@@ -554,38 +592,54 @@ impl Event {
         match self {
             Self::ApprovalRequested(request) => Some(&request.session),
             Self::ApprovalDecided(decision) => Some(&decision.session),
-            Self::GrantMade(made) => Some(&made.session),
+            Self::GrantCreated(made) => Some(&made.session),
             Self::SessionStarted { session, .. }
             | Self::SessionEnded { session, .. }
-            | Self::ApprovalLeft { session, .. }
-            | Self::Activity { session, .. }
-            | Self::Proposed { session, .. }
-            | Self::Intent { session, .. }
+            | Self::ApprovalOrphaned { session, .. }
+            | Self::ActivityReported { session, .. }
+            | Self::ProposalCreated { session, .. }
+            | Self::CallIntended { session, .. }
             | Self::SecretReleased { session, .. }
-            | Self::Launched { session, .. }
-            | Self::LimitHit { session, .. }
-            | Self::Found { session, .. }
-            | Self::Held { session, .. }
-            | Self::LoopFound { session, .. }
-            | Self::Settled { session, .. }
+            | Self::SandboxStarted { session, .. }
+            | Self::LimitReached { session, .. }
+            | Self::SecretsFound { session, .. }
+            | Self::ChangesHeld { session, .. }
+            | Self::LoopDetected { session, .. }
+            | Self::CallSettled { session, .. }
             | Self::FlowOpened { session, .. }
             | Self::FlowEnded { session, .. } => Some(session),
-            Self::Refused { session, .. } | Self::PolicyChanged { session, .. } => session.as_ref(),
-            _ => None,
+            Self::CallRefused { session, .. } | Self::PolicyChanged { session, .. } => session.as_ref(),
+            Self::ApprovalNotified { .. }
+            | Self::ApprovalVoted(_)
+            | Self::GrantRevoked { .. }
+            | Self::AuthenticationAttempted { .. }
+            | Self::IdentityChanged { .. }
+            | Self::ProposalConflicted { .. }
+            | Self::ProposalDiscarded { .. }
+            | Self::CallInterrupted { .. }
+            | Self::LedgerRead { .. }
+            | Self::LedgerPruned { .. }
+            | Self::BatteryFinished { .. }
+            | Self::ChainStarted { .. }
+            | Self::CheckpointSigned(_)
+            | Self::LedgerKeyRotated { .. }
+            | Self::ChainWitnessed { .. }
+            | Self::ChainWitnessRefused { .. }
+            | Self::ChainAcknowledged { .. } => None,
         }
     }
 
-    /// The grant that is made, used or revoked.
+    /// The grant that is created, used or revoked.
     pub fn grant(&self) -> Option<&GrantId> {
         match self {
-            Self::GrantMade(made) => Some(&made.grant),
+            Self::GrantCreated(made) => Some(&made.grant),
             Self::GrantRevoked { grant, .. } => Some(grant),
-            Self::Intent { grant, .. } => grant.as_ref(),
+            Self::CallIntended { grant, .. } => grant.as_ref(),
             _ => None,
         }
     }
 
-    /// Every id under which a person may ask for this event.
+    /// Ids under which the event can be looked up.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         let transaction = self.transaction().map(TransactionId::as_str);
         let session = self.session().map(SessionId::as_str);

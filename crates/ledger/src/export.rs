@@ -1,27 +1,27 @@
-//! Records in the words of other systems: OCSF and CEF. What has no place there is kept whole beside it.
+//! Export of records to OCSF and CEF. Fields without an equivalent are kept whole in an extension.
 
 mod cef;
 mod ocsf;
 
 pub use cef::cef;
-pub use ocsf::Ocsf;
+pub use ocsf::OcsfExporter;
 
-use ringfence_types::{Decision, Exit, Principal};
+use ringfence_types::{Decision, ExitReason, Principal};
 
-use crate::event::{Event, Verdict};
+use crate::event::{AttemptVerdictWord, Event};
 
-/// What became of what was wanted.
+/// Outcome in terms of the export formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum ExportOutcome {
     Allowed,
     Denied,
-    /// Nothing was wanted.
+    /// The event has no outcome.
     None,
 }
 
-/// How much somebody should care, as in OCSF.
+/// Severity as in OCSF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Severity {
+enum ExportSeverity {
     Informational,
     Low,
     Medium,
@@ -29,75 +29,91 @@ enum Severity {
     Critical,
 }
 
-fn answer(event: &Event) -> Answer {
+fn answer(event: &Event) -> ExportOutcome {
     match event {
-        Event::Intent { decision: Decision::Allow | Decision::Ask, .. } => Answer::Allowed,
-        Event::Intent { .. } | Event::Refused { .. } | Event::Discarded { .. } => Answer::Denied,
-        Event::ApprovalDecided(decision) if decision.answer.permits() => Answer::Allowed,
-        Event::ApprovalDecided(_) => Answer::Denied,
-        Event::Authenticated { refusal, .. } => refusal.as_ref().map_or(Answer::Allowed, |_| Answer::Denied),
-        _ => Answer::None,
+        Event::CallIntended { decision: Decision::Allow | Decision::Ask, .. } => ExportOutcome::Allowed,
+        Event::CallIntended { .. } | Event::CallRefused { .. } | Event::ProposalDiscarded { .. } => {
+            ExportOutcome::Denied
+        }
+        Event::ApprovalDecided(decision) if decision.answer.permits() => ExportOutcome::Allowed,
+        Event::ApprovalDecided(_) => ExportOutcome::Denied,
+        Event::AuthenticationAttempted { refusal, .. } => {
+            refusal.as_ref().map_or(ExportOutcome::Allowed, |_| ExportOutcome::Denied)
+        }
+        _ => ExportOutcome::None,
     }
 }
 
-/// Whether it went as it should; `None`: there is nothing to go wrong.
+/// Whether the event was a success; `None`: it cannot fail.
 fn went_well(event: &Event) -> Option<bool> {
     match event {
-        Event::Settled { outcome: Some(outcome), .. } => Some(outcome.exit == Exit::Code { code: 0 }),
-        Event::Settled { failure, .. } | Event::FlowEnded { failure, .. } => Some(failure.is_none()),
-        Event::Interrupted { .. } | Event::Conflicted { .. } | Event::LimitHit { .. } => Some(false),
-        Event::Notified { failure, .. } => Some(failure.is_none()),
-        Event::Battery { attempts, .. } => {
-            Some(attempts.iter().all(|attempt| attempt.verdict != Verdict::Escaped))
+        Event::CallSettled { outcome: Some(outcome), .. } => {
+            Some(outcome.exit == ExitReason::Code { code: 0 })
+        }
+        Event::CallSettled { failure, .. } | Event::FlowEnded { failure, .. } => Some(failure.is_none()),
+        Event::CallInterrupted { .. } | Event::ProposalConflicted { .. } | Event::LimitReached { .. } => {
+            Some(false)
+        }
+        Event::ApprovalNotified { failure, .. } => Some(failure.is_none()),
+        Event::BatteryFinished { attempts, .. } => {
+            Some(attempts.iter().all(|attempt| attempt.verdict != AttemptVerdictWord::Escaped))
         }
         other => match answer(other) {
-            Answer::Allowed => Some(true),
-            Answer::Denied => Some(false),
-            Answer::None => None,
+            ExportOutcome::Allowed => Some(true),
+            ExportOutcome::Denied => Some(false),
+            ExportOutcome::None => None,
         },
     }
 }
 
-fn severity(event: &Event) -> Severity {
+fn severity(event: &Event) -> ExportSeverity {
     match event {
-        Event::Battery { .. } if went_well(event) == Some(false) => Severity::Critical,
-        Event::Intent { findings, .. } | Event::Proposed { findings, .. } if !findings.is_empty() => {
-            Severity::High
+        Event::BatteryFinished { .. } if went_well(event) == Some(false) => ExportSeverity::Critical,
+        Event::CallIntended { findings, .. } | Event::ProposalCreated { findings, .. }
+            if !findings.is_empty() =>
+        {
+            ExportSeverity::High
         }
-        Event::Found { .. } | Event::Held { .. } => Severity::High,
-        Event::Refused { .. } | Event::Interrupted { .. } | Event::LoopFound { .. } => Severity::Medium,
-        _ if went_well(event) == Some(false) => Severity::Low,
-        _ => Severity::Informational,
+        Event::SecretsFound { .. } | Event::ChangesHeld { .. } => ExportSeverity::High,
+        Event::CallRefused { .. } | Event::CallInterrupted { .. } | Event::LoopDetected { .. } => {
+            ExportSeverity::Medium
+        }
+        _ if went_well(event) == Some(false) => ExportSeverity::Low,
+        _ => ExportSeverity::Informational,
     }
 }
 
-/// Who did it.
+/// Principal of the event.
 fn principal(event: &Event) -> Option<&Principal> {
     match event {
-        Event::SessionStarted { principal, .. } | Event::Authenticated { principal, .. } => Some(principal),
-        Event::ApprovalRequested(request) => {
-            Some(request.by.as_ref().map_or(&request.requester, |by| &by.principal))
+        Event::SessionStarted { principal, .. } | Event::AuthenticationAttempted { principal, .. } => {
+            Some(principal)
         }
-        Event::Intent { by, .. } | Event::Refused { by, .. } => by.as_ref().map(|by| &by.principal),
-        Event::ApprovalVoted(vote) => Some(&vote.by),
-        Event::ApprovalDecided(decision) => Some(&decision.by),
-        Event::GrantMade(made) => Some(&made.by),
-        Event::GrantRevoked { by, .. }
-        | Event::Proposed { by, .. }
-        | Event::Discarded { by, .. }
-        | Event::IdentityChanged { by, .. }
-        | Event::LedgerRead { by, .. }
-        | Event::Pruned { by, .. } => Some(by),
+        Event::ApprovalRequested(request) => {
+            Some(request.call_origin.as_ref().map_or(&request.requester, |by| &by.principal))
+        }
+        Event::CallIntended { call_origin, .. } | Event::CallRefused { call_origin, .. } => {
+            call_origin.as_ref().map(|by| &by.principal)
+        }
+        Event::ApprovalVoted(vote) => Some(&vote.actor),
+        Event::ApprovalDecided(decision) => Some(&decision.actor),
+        Event::GrantCreated(made) => Some(&made.actor),
+        Event::GrantRevoked { actor, .. }
+        | Event::ProposalCreated { actor, .. }
+        | Event::ProposalDiscarded { actor, .. }
+        | Event::IdentityChanged { actor, .. }
+        | Event::LedgerRead { actor, .. }
+        | Event::LedgerPruned { actor, .. } => Some(actor),
         _ => None,
     }
 }
 
-/// The rule that decided.
+/// Rule that decided.
 fn rule(event: &Event) -> Option<&str> {
     match event {
-        Event::Intent { rule, .. } => Some(rule),
+        Event::CallIntended { rule, .. } => Some(rule),
         Event::ApprovalRequested(request) => Some(&request.rule),
-        Event::Refused { refusal, .. } => Some(&refusal.rule),
+        Event::CallRefused { refusal, .. } => Some(&refusal.rule),
         _ => None,
     }
 }

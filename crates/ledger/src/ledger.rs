@@ -1,3 +1,5 @@
+//! The ledger: opens a chain, appends events in group commits, signs checkpoints and rotates the key.
+
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -7,38 +9,43 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use ringfence_types::TransactionId;
 
-use crate::anchor::{Anchor, AnchorError, Anchored};
-use crate::chain::{Break, Head};
+use crate::anchor::{AnchorError, AnchorLine, CheckpointAnchor};
+use crate::chain::{ChainBreak, ChainHead};
 use crate::event::Event;
-use crate::key::KeyError;
-use crate::life::OutOfOrder;
-use crate::postgres::node::Node;
+use crate::key::LedgerKeyError;
+use crate::lifecycle::LifecycleError;
+use crate::postgres::node::LedgerNode;
 use crate::postgres::remembered::Remembered;
 use crate::reader::LedgerReader;
-use crate::settings::Settings;
-use crate::sqlite::open::{ACKNOWLEDGE, OpenError};
-use crate::sqlite::{self, aside};
-use crate::store::{self, Batch, Fault, Side, Store, StoreError};
-use crate::writer::{Committed, Elsewhere, Keyring, Prepared, Request, Wanted, Writer};
+use crate::settings::LedgerSettings;
+use crate::sqlite::open::{ACKNOWLEDGE, LedgerOpenError};
+use crate::sqlite::{self, archive};
+use crate::store::{self, Batch, ChainStore, ChainStoreError, ClaimKind, StoreFault};
+use crate::writer::{
+    AppendRequest, ChainWriter, CheckpointTiming, CommitSummary, Elsewhere, Keyring, PreparedEvent,
+};
 
-/// Whoever asks whether something can be written again makes that be tried no more often than this.
+/// Minimum time between two write probes, however often clients ask.
 const TRIED_AGAIN: Duration = Duration::from_secs(1);
 
-/// A ledger that can be appended to. Several, in several processes, may be open on one file, and several threads may use
-/// one: what they append at the same time is made durable together.
+/// More than an operator ends while a ledger cannot be written.
+const MOST_LATE: usize = 10_000;
+
+/// A ledger open for appending. Several processes may open the same file and several threads may share one `Ledger`: concurrent
+/// appends share one fsync.
 #[derive(Debug)]
 pub struct Ledger {
-    queue: Mutex<Queue>,
-    writer: Mutex<Writer>,
+    queue: Mutex<AppendQueue>,
+    writer: Mutex<ChainWriter>,
     path: PathBuf,
-    settings: Settings,
-    /// Why the last of what was to be written was not, if that may pass.
+    settings: LedgerSettings,
+    /// The last write error, if it may be temporary.
     unwritten: Mutex<Option<AppendError>>,
-    /// When it was last tried whether that is over. Held by whoever tries.
+    /// Time of the last write probe. The probing thread holds the lock.
     tried: Mutex<Option<Instant>>,
     unanchored: Mutex<Option<AnchorError>>,
     anchoring: Mutex<Vec<std::thread::JoinHandle<Result<(), AnchorError>>>>,
-    /// The file in which a node keeps what it signed last.
+    /// File in which a node stores the last head that it signed.
     remembers: Option<PathBuf>,
 }
 
@@ -93,27 +100,29 @@ impl Receipt {
 #[non_exhaustive]
 pub enum AppendError {
     #[error("the ledger is broken: {0}")]
-    Broken(Break),
+    Broken(ChainBreak),
     #[error("the ledger was moved or deleted while in use")]
     Moved,
     #[error("the ledger is in use by another process for too long")]
-    Busy(#[source] Fault),
+    Busy(#[source] StoreFault),
     #[error("the disk is full: cannot append to the ledger")]
-    Full(#[source] Fault),
+    Full(#[source] StoreFault),
     #[error("cannot append to the ledger")]
-    Storage(#[source] Fault),
+    Storage(#[source] StoreFault),
     #[error("cannot append to the ledger")]
-    Server(#[source] StoreError),
+    Server(#[source] ChainStoreError),
     #[error("cannot encode the event")]
     Encode(#[source] Arc<serde_json::Error>),
-    #[error("`{id}` cannot go on like this: {why}")]
-    OutOfOrder { id: String, why: OutOfOrder },
+    #[error("`{id}` cannot continue like this: {why}")]
+    OutOfOrder { id: String, why: LifecycleError },
+    #[error("another process has rotated the key of the ledger meanwhile")]
+    RotatedMeanwhile,
     #[error("cannot sign what is in the ledger")]
-    Key(#[source] Arc<KeyError>),
+    Key(#[source] Arc<LedgerKeyError>),
 }
 
 impl AppendError {
-    /// The one thing that would change the answer.
+    /// The next step for the operator.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Broken(_) => Some(ACKNOWLEDGE),
@@ -121,32 +130,35 @@ impl AppendError {
             Self::Full(_) | Self::Storage(_) => Some("free some space, or check that the file is writable"),
             Self::Busy(_) => Some("look for a stopped process that holds the ledger open"),
             Self::Key(_) => Some(
-                "put the key back from a backup with mode 600, or `ringfence ledger acknowledge` begins a new chain",
+                "put the key back from a backup with mode 600, or `ringfence ledger restart` begins a new chain",
             ),
+            Self::RotatedMeanwhile => {
+                Some("`ringfence ledger rotate-key` again, if the new key is not enough")
+            }
             Self::Server(error) => error.hint(),
             Self::Encode(_) | Self::OutOfOrder { .. } => None,
         }
     }
 
-    /// Whether it is about the place that the ledger is in, and not about the ledger or what was to be written.
+    /// Whether the error is about the storage, and so may be temporary, and not about the ledger or the event.
     fn may_pass(&self) -> bool {
         matches!(self, Self::Busy(_) | Self::Full(_) | Self::Storage(_) | Self::Server(_))
     }
 
-    pub(crate) fn of_store(error: StoreError) -> Self {
+    pub(crate) fn of_store(error: ChainStoreError) -> Self {
         match error {
-            StoreError::Busy(fault) => Self::Busy(fault),
-            StoreError::Full(fault) => Self::Full(fault),
-            StoreError::Moved => Self::Moved,
-            StoreError::Malformed { seq, reason } => {
-                Self::Broken(Break { seq, what: crate::Flaw::Malformed { reason } })
+            ChainStoreError::Busy(fault) => Self::Busy(fault),
+            ChainStoreError::Full(fault) => Self::Full(fault),
+            ChainStoreError::Moved => Self::Moved,
+            ChainStoreError::Malformed { seq, reason } => {
+                Self::Broken(ChainBreak { seq, what: crate::ChainFlaw::Malformed { reason } })
             }
-            StoreError::Failed(fault) => Self::Storage(fault),
-            StoreError::Unreachable(_)
-            | StoreError::ReadOnly(_)
-            | StoreError::Denied(_)
-            | StoreError::InDoubt(_) => Self::Server(error),
-            StoreError::Taken { key } => {
+            ChainStoreError::Failed(fault) => Self::Storage(fault),
+            ChainStoreError::Unreachable(_)
+            | ChainStoreError::ReadOnly(_)
+            | ChainStoreError::Denied(_)
+            | ChainStoreError::InDoubt(_) => Self::Server(error),
+            ChainStoreError::Taken { key } => {
                 let (id, why) = crate::claim::taken(&key);
                 Self::OutOfOrder { id, why }
             }
@@ -157,96 +169,99 @@ impl AppendError {
         Self::Encode(Arc::new(error))
     }
 
-    pub(crate) fn key(error: KeyError) -> Self {
+    pub(crate) fn key(error: LedgerKeyError) -> Self {
         Self::Key(Arc::new(error))
     }
 }
 
-/// Threads that wait for the disk. The first one that finds nobody at work takes everything that waits and writes it.
+/// Threads that wait for a commit. The first one that finds no leader becomes it and writes all pending requests.
 #[derive(Debug, Default)]
-struct Queue {
-    waiting: Vec<(Waiter, Request)>,
-    done: Vec<(Ticket, Answer)>,
+struct AppendQueue {
+    waiting: Vec<(AppendWaiter, AppendRequest)>,
+    done: Vec<(AppendTicket, AppendResult)>,
     is_busy: bool,
-    next: Ticket,
-    /// Goes before whatever is written next.
-    announced: Vec<Prepared>,
+    next: AppendTicket,
+    /// Written before the next request.
+    announced: Vec<PreparedEvent>,
+    /// What was done without waiting for its record. It goes before everything else until it is written.
+    late: Vec<PreparedEvent>,
+    /// Late records of the commit that runs now. They count as missing until it ends.
+    late_in_commit: usize,
 }
 
-type Ticket = u64;
+type AppendTicket = u64;
 
-/// Each is woken by itself: a word to all would wake everybody for the answer of a few.
+/// Woken individually: waking all threads for the results of a few would be wasteful.
 #[derive(Debug)]
-struct Waiter {
-    ticket: Ticket,
+struct AppendWaiter {
+    ticket: AppendTicket,
     thread: Thread,
 }
 
-type Answer = Result<Vec<Head>, AppendError>;
+type AppendResult = Result<Vec<ChainHead>, AppendError>;
 
 impl Ledger {
-    /// Opens the ledger at `path`; makes it, its key and its directory, if there is none.
+    /// Opens the ledger at `path`. Creates it, its key and its directory if missing.
     ///
     /// A ledger whose end does not verify opens, but every append is refused.
-    pub fn open(path: &Path) -> Result<Self, OpenError> {
-        Self::open_with(path, Settings::default())
+    pub fn open(path: &Path) -> Result<Self, LedgerOpenError> {
+        Self::open_with(path, LedgerSettings::default())
     }
 
-    pub fn open_with(path: &Path, settings: Settings) -> Result<Self, OpenError> {
-        let (store, database) = aside::open_or_begin(path)?;
-        let keyring = Keyring::new(aside::key_of(&database));
+    pub fn open_with(path: &Path, settings: LedgerSettings) -> Result<Self, LedgerOpenError> {
+        let (store, database) = archive::open_or_begin(path)?;
+        let keyring = Keyring::new(archive::key_of(&database));
         Self::over(Box::new(store), keyring, database, settings)
     }
 
-    /// Over a store that somebody else has opened, with the key at `key`. Begins a chain if there is none.
+    /// Opens a ledger over a given store with the key at `key`. Starts a chain if there is none.
     pub fn with_store(
-        mut store: Box<dyn Store>,
+        mut store: Box<dyn ChainStore>,
         key: PathBuf,
-        settings: Settings,
-    ) -> Result<Self, OpenError> {
+        settings: LedgerSettings,
+    ) -> Result<Self, LedgerOpenError> {
         let path = key.clone();
-        let beginning = aside::beginning(&key, None)?;
+        let beginning = archive::beginning(&key, None)?;
         let begun = store.append(&mut |rows| {
             let entries = if store::head(rows)?.is_none() { vec![beginning.clone()] } else { Vec::new() };
             Ok(Batch { entries, ..Batch::default() })
         });
-        begun.map_err(|source| OpenError::Read { path: path.clone(), source })?;
+        begun.map_err(|source| LedgerOpenError::Read { path: path.clone(), source })?;
         Self::over(store, Keyring::new(key), path, settings)
     }
 
-    /// The ledger of a node in a database, where its chain begins if there is none.
+    /// Opens the ledger of a node in a database. Starts its chain if there is none.
     ///
-    /// Not from a task of an async runtime: every call waits for the server.
-    pub fn connect(node: &Node, settings: Settings) -> Result<Self, OpenError> {
+    /// Must not be called from an async task: every call blocks on the server.
+    pub fn connect(node: &LedgerNode, settings: LedgerSettings) -> Result<Self, LedgerOpenError> {
         let store = Box::new(node.open()?);
         let keyring = Keyring::new(node.key.clone());
-        let remembered = node.remembered().transpose();
-        let elsewhere = Elsewhere { anchor: settings.anchor.as_ref(), remembered };
-        let writer = Writer::new(store, keyring, &elsewhere)
-            .map_err(|source| OpenError::Read { path: node.key.clone(), source })?;
+        let elsewhere = Elsewhere { anchor: settings.anchor.as_ref(), memory: node.memory() };
+        let writer = ChainWriter::new(store, keyring, &elsewhere)
+            .map_err(|source| LedgerOpenError::Read { path: node.key.clone(), source })?;
         let mut ledger = Self::of(writer, node.key.clone(), settings);
         ledger.remembers = Some(node.remembered_path());
         Ok(ledger)
     }
 
     /// Opens the ledger of a node in a database to read it. Never creates anything.
-    pub fn connect_read(node: &Node) -> Result<LedgerReader, OpenError> {
+    pub fn connect_read(node: &LedgerNode) -> Result<LedgerReader, LedgerOpenError> {
         Ok(LedgerReader::over(Box::new(node.read()?)))
     }
 
     fn over(
-        store: Box<dyn Store>,
+        store: Box<dyn ChainStore>,
         keyring: Keyring,
         path: PathBuf,
-        settings: Settings,
-    ) -> Result<Self, OpenError> {
-        let elsewhere = Elsewhere { anchor: settings.anchor.as_ref(), remembered: None };
-        let writer = Writer::new(store, keyring, &elsewhere)
-            .map_err(|source| OpenError::Read { path: path.clone(), source })?;
+        settings: LedgerSettings,
+    ) -> Result<Self, LedgerOpenError> {
+        let elsewhere = Elsewhere { anchor: settings.anchor.as_ref(), memory: None };
+        let writer = ChainWriter::new(store, keyring, &elsewhere)
+            .map_err(|source| LedgerOpenError::Read { path: path.clone(), source })?;
         Ok(Self::of(writer, path, settings))
     }
 
-    fn of(writer: Writer, path: PathBuf, settings: Settings) -> Self {
+    fn of(writer: ChainWriter, path: PathBuf, settings: LedgerSettings) -> Self {
         Self {
             queue: Mutex::default(),
             writer: Mutex::new(writer),
@@ -261,29 +276,29 @@ impl Ledger {
     }
 
     /// Opens an existing ledger to read it. Never creates anything.
-    pub fn open_read(path: &Path) -> Result<LedgerReader, OpenError> {
+    pub fn open_read(path: &Path) -> Result<LedgerReader, LedgerOpenError> {
         sqlite::reader(path).map(LedgerReader::over)
     }
 
-    /// Another pair of eyes on the same ledger. It never stands in the way of an append.
-    pub fn reader(&self) -> Result<LedgerReader, OpenError> {
+    /// Another reader of the same ledger. It never blocks an append.
+    pub fn reader(&self) -> Result<LedgerReader, LedgerOpenError> {
         held(&self.writer).store.reader().map(LedgerReader::over)
     }
 
-    pub(crate) fn has_open(&self) -> Result<bool, StoreError> {
+    pub(crate) fn has_open(&self) -> Result<bool, ChainStoreError> {
         let mut is_any = false;
-        held(&self.writer).store.side(Side::Open, &mut |_, _| is_any = true)?;
+        held(&self.writer).store.side(ClaimKind::Open, &mut |_, _| is_any = true)?;
         Ok(is_any)
     }
 
-    /// Why nothing can be appended, as far as that is known.
-    pub fn broken(&self) -> Option<Break> {
+    /// Reason why appends are refused, if known.
+    pub fn broken(&self) -> Option<ChainBreak> {
         held(&self.writer).broken().cloned()
     }
 
-    /// Why nothing can be written down at the moment. Where the last write failed it is tried whether another one does: what
-    /// was in the way may be gone, and nobody who asks first would ever learn that from a failure that is over. That is tried by one
-    /// at a time and once in a second: everybody else is told what was found last.
+    /// Reason why writes fail at the moment. If the last write failed, this probes whether the storage works again, because a
+    /// caller that checks first would otherwise never write and never notice. One thread probes at most once per second; all others
+    /// get the last result.
     pub fn unwritable(&self) -> Option<AppendError> {
         self.unwritable_at(Instant::now())
     }
@@ -300,7 +315,7 @@ impl Ledger {
         }
         let began = Instant::now();
         let found = self.checkpoint().err();
-        // From its end: what takes long is not tried all the time.
+        // Counted from the end of the probe, so that slow probes do not follow each other.
         *tried = Some(now + began.elapsed());
         if found.is_none() {
             *held(&self.unwritten) = None;
@@ -308,72 +323,123 @@ impl Ledger {
         found
     }
 
-    /// Writes `event` down. It is on disk when this returns.
+    /// Appends `event`. It is durable when this returns.
     pub fn append(&self, event: &Event) -> Result<Receipt, AppendError> {
         self.append_at(event, Timestamp::now())
     }
 
-    /// [`Ledger::append`] with a time of the caller's.
+    /// [`Ledger::append`] with a given time.
     pub fn append_at(&self, event: &Event, time: Timestamp) -> Result<Receipt, AppendError> {
-        let prepared = Prepared::new(event, time).map_err(AppendError::encode)?;
-        let mut heads =
-            self.submit(Request { events: vec![prepared], forget: Vec::new(), checkpoint: Wanted::WhenDue })?;
+        let prepared = PreparedEvent::new(event, time).map_err(AppendError::encode)?;
+        let mut heads = self.submit(AppendRequest {
+            events: vec![prepared],
+            forget: Vec::new(),
+            checkpoint: CheckpointTiming::WhenDue,
+        })?;
         // One event, one record.
-        let head = heads.pop().unwrap_or(Head { seq: 0, hash: String::new() });
+        let head = heads.pop().unwrap_or(ChainHead { seq: 0, hash: String::new() });
         Ok(receipt(event, head))
     }
 
-    /// Writes all of `events` down, in this order and in one step: all of them are on disk when this returns, or none.
+    /// Appends `events` in order, atomically: when this returns, all are durable or none is.
     pub fn append_all(&self, events: &[Event]) -> Result<Vec<Receipt>, AppendError> {
         let now = Timestamp::now();
-        let prepared: Result<Vec<Prepared>, _> =
-            events.iter().map(|event| Prepared::new(event, now)).collect();
+        let prepared: Result<Vec<PreparedEvent>, _> =
+            events.iter().map(|event| PreparedEvent::new(event, now)).collect();
         let prepared = prepared.map_err(AppendError::encode)?;
-        let heads =
-            self.submit(Request { events: prepared, forget: Vec::new(), checkpoint: Wanted::WhenDue })?;
+        let heads = self.submit(AppendRequest {
+            events: prepared,
+            forget: Vec::new(),
+            checkpoint: CheckpointTiming::WhenDue,
+        })?;
         Ok(events.iter().zip(heads).map(|(event, head)| receipt(event, head)).collect())
     }
 
-    /// Writes `event` down together with whatever is appended next, in front of it. If nothing is, nothing is written.
+    /// Queues `event` to be written before the next append. Without another append it is not written.
     pub fn announce(&self, event: &Event) -> Result<(), AppendError> {
-        let prepared = Prepared::new(event, Timestamp::now()).map_err(AppendError::encode)?;
+        let prepared = PreparedEvent::new(event, Timestamp::now()).map_err(AppendError::encode)?;
         held(&self.queue).announced.push(prepared);
         Ok(())
     }
 
-    /// Signs everything up to now, and gives the newest checkpoint with the number of its record.
-    pub fn checkpoint(&self) -> Result<Option<Anchored>, AppendError> {
-        let request = Request { events: Vec::new(), forget: Vec::new(), checkpoint: Wanted::Now };
-        self.submit(request)?;
-        let reader = self.reader().map_err(|error| AppendError::Storage(Fault::new(error)))?;
-        reader.newest_checkpoint().map_err(|error| AppendError::Storage(Fault::new(error)))
+    /// Writes `events` down, or keeps them until the ledger can be written: for what only takes something away, and is done
+    /// whether it can be written down or not. An error says that the record is missing for now. It is written with whatever is
+    /// written next, and by [`Ledger::write_late`]. What is still missing when the process ends is lost.
+    pub fn append_late(&self, events: &[Event]) -> Result<(), AppendError> {
+        self.keep_late(events)?;
+        self.write_late()
     }
 
-    /// Another key vouches from here on. What was before is signed by the old one first. Gives the new public key.
+    /// [`Ledger::append_late`] without trying to write.
+    pub fn keep_late(&self, events: &[Event]) -> Result<(), AppendError> {
+        let now = Timestamp::now();
+        let prepared: Result<Vec<PreparedEvent>, _> =
+            events.iter().map(|event| PreparedEvent::new(event, now)).collect();
+        let prepared = prepared.map_err(AppendError::encode)?;
+        let mut queue = held(&self.queue);
+        let room = MOST_LATE.saturating_sub(queue.late.len());
+        if prepared.len() > room {
+            tracing::error!(left_out = prepared.len() - room, "too many records wait for the ledger");
+        }
+        queue.late.extend(prepared.into_iter().take(room));
+        Ok(())
+    }
+
+    /// Writes the late records. Without a late record it returns at once.
+    pub fn write_late(&self) -> Result<(), AppendError> {
+        let queue = held(&self.queue);
+        if queue.late.is_empty() && queue.late_in_commit == 0 {
+            return Ok(());
+        }
+        drop(queue);
+        let request =
+            AppendRequest { events: Vec::new(), forget: Vec::new(), checkpoint: CheckpointTiming::WhenDue };
+        self.submit(request).map(drop)
+    }
+
+    /// Signs all records so far, and returns the newest checkpoint with its record number.
+    pub fn checkpoint(&self) -> Result<Option<AnchorLine>, AppendError> {
+        let request =
+            AppendRequest { events: Vec::new(), forget: Vec::new(), checkpoint: CheckpointTiming::Now };
+        self.submit(request)?;
+        let reader = self.reader().map_err(|error| AppendError::Storage(StoreFault::new(error)))?;
+        reader.newest_checkpoint().map_err(|error| AppendError::Storage(StoreFault::new(error)))
+    }
+
+    /// Rotates the key. The old key signs all earlier records first. Returns the new public key.
     pub fn rotate_key(&self) -> Result<String, AppendError> {
         let mut writer = held(&self.writer);
-        let (event, next) = writer.rotate()?;
+        let lock = writer.lock_key()?;
+        let event = writer.rotate(&lock)?;
         let public = match &event {
-            Event::KeyRotated { new, .. } => new.clone(),
+            Event::LedgerKeyRotated { new, .. } => new.clone(),
             _ => String::new(),
         };
-        let prepared = Prepared::new(&event, Timestamp::now()).map_err(AppendError::encode)?;
-        let request = Request { events: vec![prepared], forget: Vec::new(), checkpoint: Wanted::Before };
+        let prepared = PreparedEvent::new(&event, Timestamp::now()).map_err(AppendError::encode)?;
+        let request = AppendRequest {
+            events: vec![prepared],
+            forget: Vec::new(),
+            checkpoint: CheckpointTiming::Before,
+        };
         let mut committed = writer.commit(std::slice::from_ref(&request));
-        committed.results.pop().unwrap_or_else(|| Ok(Vec::new()))?;
-        writer.promote(&next)?;
-        drop(writer);
+        if let Err(error) = committed.results.pop().unwrap_or_else(|| Ok(Vec::new())) {
+            writer.forget_next();
+            return Err(error);
+        }
+        writer.promote(&lock, &public)?;
+        drop((writer, lock));
         self.keep(committed.checkpoints);
         Ok(public)
     }
 
-    /// Signs what is unsigned if it is much or old. Also done when the ledger is dropped.
+    /// Signs unsigned records if they are many or old. Also called on drop.
     pub fn close(&self) -> Result<(), AppendError> {
         held(&self.queue).announced.clear();
-        let mut signed = Ok(());
+        let mut signed = self.write_late();
         if held(&self.writer).leaves_unsigned() {
-            let request = Request { events: Vec::new(), forget: Vec::new(), checkpoint: Wanted::AtEnd };
-            signed = self.submit(request).map(drop);
+            let request =
+                AppendRequest { events: Vec::new(), forget: Vec::new(), checkpoint: CheckpointTiming::AtEnd };
+            signed = signed.and(self.submit(request).map(drop));
         }
         for thread in mem::take(&mut *held(&self.anchoring)) {
             if let Ok(Err(error)) = thread.join() {
@@ -383,7 +449,7 @@ impl Ledger {
         signed
     }
 
-    /// Why the newest checkpoint is only in the chain, if there is an anchor and it did not work.
+    /// Reason why the newest checkpoint did not reach its anchor.
     pub fn unanchored(&self) -> Option<AnchorError> {
         held(&self.unanchored).take()
     }
@@ -392,11 +458,11 @@ impl Ledger {
         &self.path
     }
 
-    pub(crate) fn submit(&self, request: Request) -> Answer {
+    pub(crate) fn submit(&self, request: AppendRequest) -> AppendResult {
         let mut queue = held(&self.queue);
         let ticket = queue.next;
         queue.next += 1;
-        queue.waiting.push((Waiter { ticket, thread: thread::current() }, request));
+        queue.waiting.push((AppendWaiter { ticket, thread: thread::current() }, request));
         loop {
             if let Some(at) = queue.done.iter().position(|(done, _)| *done == ticket) {
                 return queue.done.swap_remove(at).1;
@@ -411,10 +477,13 @@ impl Ledger {
         }
     }
 
-    /// Writes everything that waits.
-    fn lead<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+    /// Writes all pending requests.
+    fn lead<'a>(&'a self, mut queue: MutexGuard<'a, AppendQueue>) -> MutexGuard<'a, AppendQueue> {
         queue.is_busy = true;
-        let (waiters, requests) = queue.take();
+        let late = queue.take_late();
+        let count = late.len();
+        queue.late_in_commit = count;
+        let (waiters, requests) = queue.take(late);
         drop(queue);
         let span = tracing::debug_span!("commit", requests = requests.len());
         let committed = span.in_scope(|| held(&self.writer).commit(&requests));
@@ -423,21 +492,23 @@ impl Ledger {
         self.keep(committed.checkpoints);
         let mut queue = held(&self.queue);
         queue.is_busy = false;
+        queue.late_in_commit = 0;
+        queue.keep_unwritten(requests.into_iter().zip(&committed.results).take(count));
         let mut answered = Vec::with_capacity(waiters.len());
         for (waiter, answer) in waiters.into_iter().zip(committed.results) {
             let Some(waiter) = waiter else { continue };
             queue.done.push((waiter.ticket, answer));
             answered.push(waiter.thread);
         }
-        // Whoever waits longest writes next, also if it is this thread that goes away.
+        // The thread that has waited longest becomes the next leader.
         answered.extend(queue.waiting.first().map(|(next, _)| next.thread.clone()));
         drop(queue);
         answered.iter().for_each(Thread::unpark);
         held(&self.queue)
     }
 
-    /// Whether anything can be written. What had nothing to write shows nothing.
-    fn remember(&self, committed: &Committed) {
+    /// Updates the write status. A commit without records proves nothing.
+    fn remember(&self, committed: &CommitSummary) {
         let mut errors = committed.results.iter().filter_map(|result| result.as_ref().err());
         let failed = errors.find(|error| error.may_pass());
         let wrote = committed.results.iter().flatten().any(|heads| !heads.is_empty());
@@ -446,26 +517,26 @@ impl Ledger {
         }
     }
 
-    /// Takes new checkpoints to the anchor. Whatever goes wrong there is told, and undoes nothing.
-    fn keep(&self, checkpoints: Vec<Anchored>) {
+    /// Sends new checkpoints to the anchor. A failure is reported and undoes nothing.
+    fn keep(&self, checkpoints: Vec<AnchorLine>) {
         for anchored in &checkpoints {
             tracing::info!(seq = anchored.seq, "checkpoint signed");
         }
         if let (Some(path), Some(newest)) = (&self.remembers, checkpoints.last())
-            && let Err(source) = Remembered::of(&newest.checkpoint).keep(path)
+            && let Err(source) = Remembered::of(&newest.checkpoint).keep_newer(path)
         {
             *held(&self.unanchored) = Some(AnchorError::File { path: path.clone(), source });
         }
         let Some(anchor) = &self.settings.anchor else { return };
         for anchored in checkpoints {
             match anchor {
-                Anchor::File(_) => {
+                CheckpointAnchor::File(_) => {
                     if let Err(error) = anchor.keep(&anchored) {
                         *held(&self.unanchored) = Some(error);
                     }
                 }
-                // Nobody who appends waits for a program that is slow.
-                Anchor::Command { .. } => {
+                // Run in the background, so that appends do not wait for a slow program.
+                CheckpointAnchor::Command { .. } => {
                     let anchor = anchor.clone();
                     let thread = std::thread::spawn(move || anchor.keep(&anchored));
                     held(&self.anchoring).push(thread);
@@ -475,12 +546,40 @@ impl Ledger {
     }
 }
 
-impl Queue {
-    /// Everything that waits, what was announced first, which nobody waits for.
-    fn take(&mut self) -> (Vec<Option<Waiter>>, Vec<Request>) {
+impl AppendQueue {
+    /// What is late, each by itself: one that cannot be written keeps no other back.
+    fn take_late(&mut self) -> Vec<PreparedEvent> {
+        mem::take(&mut self.late)
+    }
+
+    /// What is late and was not written stays late, in its order, unless it never can be written.
+    fn keep_unwritten<'r>(&mut self, done: impl Iterator<Item = (AppendRequest, &'r AppendResult)>) {
+        let mut still = Vec::new();
+        for (request, result) in done {
+            match result {
+                Ok(_) => {}
+                Err(error @ (AppendError::OutOfOrder { .. } | AppendError::Encode(_))) => {
+                    tracing::error!(error = %error, "cannot write a late record");
+                }
+                Err(_) => still.extend(request.events),
+            }
+        }
+        still.append(&mut self.late);
+        self.late = still;
+    }
+
+    /// All pending requests, after late and announced records, for which no thread waits.
+    fn take(&mut self, late: Vec<PreparedEvent>) -> (Vec<Option<AppendWaiter>>, Vec<AppendRequest>) {
         let announced = mem::take(&mut self.announced);
-        let announced = announced.into_iter().map(|event| {
-            (None, Request { events: vec![event], forget: Vec::new(), checkpoint: Wanted::WhenDue })
+        let announced = late.into_iter().chain(announced).map(|event| {
+            (
+                None,
+                AppendRequest {
+                    events: vec![event],
+                    forget: Vec::new(),
+                    checkpoint: CheckpointTiming::WhenDue,
+                },
+            )
         });
         let waiting =
             mem::take(&mut self.waiting).into_iter().map(|(waiter, request)| (Some(waiter), request));
@@ -490,20 +589,20 @@ impl Queue {
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        // What is not signed now is signed by whoever opens it next.
+        // Unsigned records are signed by the next process that opens the ledger.
         let _unsigned = self.close();
     }
 }
 
-fn receipt(event: &Event, head: Head) -> Receipt {
+fn receipt(event: &Event, head: ChainHead) -> Receipt {
     let intent = match event {
-        Event::Intent { transaction, .. } => Some(transaction.clone()),
+        Event::CallIntended { transaction, .. } => Some(transaction.clone()),
         _ => None,
     };
     Receipt { seq: head.seq, hash: head.hash, intent }
 }
 
-/// Nothing is left half done under these locks that the next holder could not go on with.
+/// Ignores poisoning: no state under these locks is left inconsistent by a panic.
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -516,7 +615,40 @@ mod tests {
         ledger.reader().unwrap().newest_checkpoint().unwrap().map(|anchored| anchored.seq)
     }
 
-    /// Anybody may ask, and what they can make happen by it has a bound.
+    /// What is done without its record gets it as soon as the ledger can be written.
+    #[test]
+    fn what_is_late_is_written_when_the_ledger_is_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap().join("ledger.db");
+        let ledger = Ledger::open(&path).unwrap();
+        let event = |text: &str| Event::AuthenticationAttempted {
+            principal: ringfence_types::Principal::System,
+            purpose: text.to_owned(),
+            refusal: None,
+        };
+        let purposes = || -> Vec<String> {
+            let records = ledger.reader().unwrap().tail(10).unwrap();
+            let purpose = |record: crate::Record| match record.event {
+                Event::AuthenticationAttempted { purpose, .. } => Some(purpose),
+                _ => None,
+            };
+            records.into_iter().filter_map(purpose).collect()
+        };
+        ledger.append_late(&[event("control")]).unwrap();
+        assert_eq!(purposes(), ["control"]);
+        let other = rusqlite::Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        assert!(matches!(ledger.append_late(&[event("one")]), Err(AppendError::Busy(_))));
+        ledger.keep_late(&[event("two")]).unwrap();
+        assert!(ledger.append(&event("refused")).is_err());
+        other.execute_batch("ROLLBACK").unwrap();
+        drop(ledger.append(&event("next")).unwrap());
+        assert_eq!(purposes(), ["control", "one", "two", "next"]);
+        ledger.write_late().unwrap();
+        assert_eq!(purposes().len(), 4, "each of them once");
+    }
+
+    /// Clients may ask often, so the cost of probing is bounded.
     #[test]
     fn whether_it_can_be_written_again_is_tried_once_in_a_second_and_by_one() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,17 +1,17 @@
-//! The record: what was decided, before it is done, and what came of it, in a chain nobody can quietly edit.
+//! The ledger: an append-only hash chain that records each decision before its effect, and its outcome.
 //!
-//! One SQLite file, or a PostgreSQL database with a chain per node; one row per [`Event`]. Each row carries the SHA-256 of itself and of the row before it, so that a
-//! change anywhere breaks every row after it; now and then a [`Checkpoint`] in the chain is signed. `docs/ledger.md` has the
-//! format and how to check it with nothing but `sqlite3` and `sha256sum`.
+//! The store is one SQLite file, or a PostgreSQL database with a chain per node; one row per [`Event`]. Each row carries the
+//! SHA-256 of itself and of the previous row, so a change breaks every later row. At intervals a [`Checkpoint`] in the chain is
+//! signed. `docs/ledger.md` has the format and how to check it with `sqlite3` and `sha256sum` alone.
 //!
-//! INVARIANT: a [`Receipt`] exists only after its record is on disk (fsynced). The pipeline asks for one before it
-//! launches anything, so an effect without a record cannot be written in code.
+//! INVARIANT: a [`Receipt`] exists only after its record is on disk (fsynced). The pipeline needs one before it launches anything,
+//! so code cannot express an effect without a record.
 //!
-//! INVARIANT: what may happen once (a question, its answer, an intent, an end) happens once, whoever writes: the store
-//! gives each claim away once, in the same step as the record.
+//! INVARIANT: an event that may happen once (approval request, answer, intent, end) happens once for all writers: the store grants
+//! each claim once, in the same step as the record.
 //!
-//! What the chain does not show: rows cut off its end, unless the reader knows an older [`Head`] or checkpoint; and an
-//! owner of the file and the key who rewrites the whole chain.
+//! The chain alone does not detect two things: truncation at its end, unless the reader knows an older [`ChainHead`] or checkpoint;
+//! and a full rewrite by an attacker who has both file and key.
 
 mod anchor;
 mod approval;
@@ -23,7 +23,7 @@ mod event;
 mod export;
 mod key;
 mod ledger;
-mod life;
+mod lifecycle;
 mod location;
 mod merkle;
 mod postgres;
@@ -38,35 +38,35 @@ pub mod store;
 mod verify;
 mod writer;
 
-pub use anchor::{Anchor, AnchorError, Anchored};
+pub use anchor::{AnchorError, AnchorLine, CheckpointAnchor};
 pub use approval::{
-    ApprovalAnswer, ApprovalDecision, ApprovalRequest, ApprovalVote, Bound, BoundKind, Covers, GrantMade,
-    ReasonRule, Vote,
+    ApprovalAnswer, ApprovalDecision, ApprovalRequest, ApprovalVote, BoundObject, BoundObjectKind,
+    GrantRecord, GrantSubject, ReasonRequirement, Vote,
 };
-pub use chain::{Break, Flaw, Head, HeadSyntax};
-pub use checkpoint::{BadProof, Proof};
+pub use chain::{ChainBreak, ChainFlaw, ChainHead, ChainHeadSyntax};
+pub use checkpoint::{InclusionProof, ProofError};
 pub use describe::{of_call, summary};
 pub use event::{
-    AsideProof, BatteryEntry, Checkpoint, Class, Continued, Event, Finding, Kind, ProcessId, Reading,
-    SessionEnd, Verdict,
+    AsideProof, AttemptRecord, AttemptVerdictWord, Checkpoint, Event, Kind, LedgerReadKind, PreviousChain,
+    ProcessId, RecordedFinding, RetentionClass, SessionEndReason,
 };
-pub use export::{Ocsf, cef};
+pub use export::{OcsfExporter, cef};
 pub use jiff::Timestamp;
-pub use key::KeyError;
+pub use key::LedgerKeyError;
 pub use ledger::{AppendError, Ledger, Receipt};
-pub use life::{Life, OutOfOrder, Status};
-pub use location::Location;
-pub use postgres::address::{Address, AddressError};
+pub use lifecycle::{Lifecycle, LifecycleError, TransactionStatus};
+pub use location::LedgerLocation;
+pub use postgres::address::{PostgresAddress, PostgresAddressError};
 pub use postgres::aside::SetAside;
 pub use postgres::error::ConnectError;
-pub use postgres::node::Node;
-pub use postgres::password::PasswordError;
+pub use postgres::node::LedgerNode;
+pub use postgres::pgpass::PgpassError;
 pub use postgres::verify::{DatabaseVerification, verify_database};
-pub use prune::{PruneError, Pruning, prunable};
-pub use reader::{Filter, LedgerReader, ReadError};
-pub use record::{Listed, PrunedRecord, Record, incomplete};
-pub use recover::{Left, Orphan, RecoverError, orphans};
-pub use settings::{Server, Settings, SettingsError};
-pub use sqlite::aside::{Acknowledged, acknowledge};
-pub use sqlite::open::OpenError;
-pub use verify::{Expected, Verification, VerifyError, verify, verify_rows, verify_with};
+pub use prune::{PruneError, PruneRequest, prunable};
+pub use reader::{LedgerReadError, LedgerReader, RecordFilter};
+pub use record::{PrunedRecord, Record, RecordOrPruned, incomplete};
+pub use recover::{OrphanStage, OrphanedTransaction, RecoverError, orphans};
+pub use settings::{LedgerServer, LedgerSettings, LedgerSettingsError};
+pub use sqlite::archive::{ArchivedChain, restart};
+pub use sqlite::open::LedgerOpenError;
+pub use verify::{ExpectedHead, Verification, VerifyError, verify, verify_key, verify_rows, verify_with};

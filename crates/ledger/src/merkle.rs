@@ -2,17 +2,17 @@
 
 use sha2::{Digest as _, Sha256};
 
-pub(crate) type Hash = [u8; 32];
+pub(crate) type MerkleHash = [u8; 32];
 
 /// The root of a tree that grows at its end. Keeps one hash per level.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Growing {
+pub(crate) struct MerkleFrontier {
     /// Complete subtrees with the number of levels below them, largest first.
-    peaks: Vec<(u32, Hash)>,
+    peaks: Vec<(u32, MerkleHash)>,
 }
 
-impl Growing {
-    pub(crate) fn push(&mut self, record: &Hash) {
+impl MerkleFrontier {
+    pub(crate) fn push(&mut self, record: &MerkleHash) {
         let mut new = (0, leaf(record));
         while let Some(&(height, left)) = self.peaks.last()
             && height == new.0
@@ -23,7 +23,7 @@ impl Growing {
         self.peaks.push(new);
     }
 
-    pub(crate) fn root(&self) -> Hash {
+    pub(crate) fn root(&self) -> MerkleHash {
         let mut peaks = self.peaks.iter().rev().map(|(_, hash)| *hash);
         let Some(last) = peaks.next() else { return Sha256::digest([]).into() };
         peaks.fold(last, |right, left| node(&left, &right))
@@ -31,7 +31,7 @@ impl Growing {
 }
 
 /// The hashes that lead from record `at` to the root, lowest first.
-pub(crate) fn path(records: &[Hash], at: usize) -> Vec<Hash> {
+pub(crate) fn path(records: &[MerkleHash], at: usize) -> Vec<MerkleHash> {
     let Some((left, right)) = split(records) else { return Vec::new() };
     let (mut path, sibling) = if at < left.len() {
         (self::path(left, at), right)
@@ -43,7 +43,11 @@ pub(crate) fn path(records: &[Hash], at: usize) -> Vec<Hash> {
 }
 
 /// The root of a tree of `count` records that has `record` at `at`, if `path` is right. `None`: it cannot be a path.
-pub(crate) fn root_by_path(record: &Hash, (at, count): (u64, u64), path: &[Hash]) -> Option<Hash> {
+pub(crate) fn root_by_path(
+    record: &MerkleHash,
+    (at, count): (u64, u64),
+    path: &[MerkleHash],
+) -> Option<MerkleHash> {
     if at >= count {
         return None;
     }
@@ -59,14 +63,14 @@ pub(crate) fn root_by_path(record: &Hash, (at, count): (u64, u64), path: &[Hash]
     }
 }
 
-fn root(records: &[Hash]) -> Hash {
-    let mut tree = Growing::default();
+fn root(records: &[MerkleHash]) -> MerkleHash {
+    let mut tree = MerkleFrontier::default();
     records.iter().for_each(|record| tree.push(record));
     tree.root()
 }
 
 /// The left part is the largest power of two that leaves something for the right.
-fn split(records: &[Hash]) -> Option<(&[Hash], &[Hash])> {
+fn split(records: &[MerkleHash]) -> Option<(&[MerkleHash], &[MerkleHash])> {
     let count = u64::try_from(records.len()).ok().filter(|count| *count > 1)?;
     records.split_at_checked(usize::try_from(largest_power_below(count)).ok()?)
 }
@@ -75,7 +79,7 @@ fn largest_power_below(count: u64) -> u64 {
     count.next_power_of_two() / 2
 }
 
-fn leaf(record: &Hash) -> Hash {
+fn leaf(record: &MerkleHash) -> MerkleHash {
     let mut bytes = [0; 33];
     let [prefix, rest @ ..] = &mut bytes;
     *prefix = 0;
@@ -83,7 +87,7 @@ fn leaf(record: &Hash) -> Hash {
     Sha256::digest(bytes).into()
 }
 
-fn node(left: &Hash, right: &Hash) -> Hash {
+fn node(left: &MerkleHash, right: &MerkleHash) -> MerkleHash {
     let mut hash = Sha256::new();
     hash.update([1]);
     hash.update(left);
@@ -97,14 +101,14 @@ mod tests {
 
     use super::*;
 
-    fn records(count: u8) -> Vec<Hash> {
+    fn records(count: u8) -> Vec<MerkleHash> {
         (0..count).map(|number| Sha256::digest([number]).into()).collect()
     }
 
     #[test]
     fn the_empty_tree_is_that_of_the_rfc() {
         let expected = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-        assert_eq!(crate::chain::Hex::encode(Growing::default().root()).to_string(), expected);
+        assert_eq!(crate::chain::HexDigest::encode(MerkleFrontier::default().root()).to_string(), expected);
     }
 
     /// Against another implementation, for every size and place up to 70.

@@ -1,4 +1,4 @@
-//! Forgetting on purpose: old bodies go, their digests stay, and the chain says so.
+//! Pruning: removes old bodies and records that. Their digests stay in the chain.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -6,62 +6,66 @@ use std::ops::ControlFlow;
 use jiff::Timestamp;
 use ringfence_types::Principal;
 
-use crate::event::{Class, Event, Kind};
+use crate::event::{Event, Kind, RetentionClass};
 use crate::ledger::{AppendError, Ledger};
-use crate::reader::{LedgerReader, ReadError};
+use crate::reader::{LedgerReadError, LedgerReader};
 use crate::record::Record;
-use crate::store::{Rows, Select, Side, StoreError, kinds_of};
-use crate::writer::{Prepared, Request, Wanted};
+use crate::store::{ChainRows, ChainStoreError, RowQuery, kinds_of};
+use crate::writer::{AppendRequest, CheckpointTiming, PreparedEvent};
 
-/// How many bodies go in one step: the log has to hold every page that changes.
+/// Bodies removed per step: SQLite's log must hold every changed page.
 const AT_ONCE: usize = 10_000;
 
-/// What is to be forgotten.
+/// What to prune.
 #[derive(Clone, Debug)]
-pub struct Pruning {
+pub struct PruneRequest {
     /// Records from before this.
     pub before: Timestamp,
-    /// [`Class::Ledger`] is never pruned and makes no difference here.
-    pub classes: Vec<Class>,
+    /// [`RetentionClass::Ledger`] is never pruned and is ignored here.
+    pub classes: Vec<RetentionClass>,
 }
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PruneError {
     #[error(transparent)]
-    Open(#[from] crate::OpenError),
+    Open(#[from] crate::LedgerOpenError),
     #[error("cannot find what may be pruned")]
-    Read(#[from] ReadError),
+    Read(#[from] LedgerReadError),
     #[error("cannot find what may be pruned")]
-    Store(#[from] StoreError),
+    Store(#[from] ChainStoreError),
     #[error(transparent)]
     Append(#[from] AppendError),
 }
 
 impl Ledger {
-    /// Removes the bodies that `pruning` means, and writes down that it did. What is open, pending or still in force
-    /// stays. Everything is signed first. Gives how many went.
-    pub fn prune(&self, pruning: &Pruning, by: &Principal) -> Result<u64, PruneError> {
+    /// Removes the selected bodies and records that. Keeps everything that is open, pending or in force. Signs all records first.
+    /// Returns the number of removed bodies.
+    pub fn prune(&self, pruning: &PruneRequest, by: &Principal) -> Result<u64, PruneError> {
         let numbers = prunable(&self.reader()?, pruning)?;
-        let classes: Vec<Class> =
-            pruning.classes.iter().copied().filter(|class| *class != Class::Ledger).collect();
+        let classes: Vec<RetentionClass> =
+            pruning.classes.iter().copied().filter(|class| *class != RetentionClass::Ledger).collect();
         for part in numbers.chunks(AT_ONCE) {
-            let event = Event::Pruned {
-                by: by.clone(),
+            let event = Event::LedgerPruned {
+                actor: by.clone(),
                 before: part.last().map_or(0, |last| last.saturating_add(1)),
                 records: part.len() as u64,
                 classes: classes.clone(),
-                runs: runs(part),
+                ranges: runs(part),
             };
-            let prepared = Prepared::new(&event, Timestamp::now()).map_err(AppendError::encode)?;
+            let prepared = PreparedEvent::new(&event, Timestamp::now()).map_err(AppendError::encode)?;
             let forget = part.to_vec();
-            self.submit(Request { events: vec![prepared], forget, checkpoint: Wanted::Before })?;
+            self.submit(AppendRequest {
+                events: vec![prepared],
+                forget,
+                checkpoint: CheckpointTiming::Before,
+            })?;
         }
         Ok(numbers.len() as u64)
     }
 }
 
-/// Numbers in order as runs without a gap.
+/// Groups sorted numbers into ranges without gaps.
 fn runs(numbers: &[u64]) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for number in numbers {
@@ -73,17 +77,17 @@ fn runs(numbers: &[u64]) -> Vec<(u64, u64)> {
     runs
 }
 
-/// The records that [`Ledger::prune`] would take, in order.
-pub fn prunable(reader: &LedgerReader, pruning: &Pruning) -> Result<Vec<u64>, PruneError> {
+/// The records that [`Ledger::prune`] would remove, in order.
+pub fn prunable(reader: &LedgerReader, pruning: &PruneRequest) -> Result<Vec<u64>, PruneError> {
     let rows = reader.rows();
     let kept = still_needed(reader)?;
-    let classes: Vec<Class> =
-        pruning.classes.iter().copied().filter(|class| *class != Class::Ledger).collect();
+    let classes: Vec<RetentionClass> =
+        pruning.classes.iter().copied().filter(|class| *class != RetentionClass::Ledger).collect();
     if classes.is_empty() {
         return Ok(Vec::new());
     }
     let until = Some(format!("{:.6}", pruning.before));
-    let select = Select { until, ..Select::default() }.kinds(&kinds_of(&classes));
+    let select = RowQuery { until, ..RowQuery::default() }.kinds(&kinds_of(&classes));
     let mut numbers = Vec::new();
     rows.scan(&select, &mut |row| {
         if row.body.is_some() && !row.ids.split_ascii_whitespace().any(|id| kept.contains(id)) {
@@ -94,28 +98,26 @@ pub fn prunable(reader: &LedgerReader, pruning: &Pruning) -> Result<Vec<u64>, Pr
     Ok(numbers)
 }
 
-/// Ids of what is not over: open transactions, grants in force, and sessions that can be gone on with.
+/// Ids that are still needed: open transactions, grants in force, and sessions that can be continued.
 fn still_needed(reader: &LedgerReader) -> Result<HashSet<String>, PruneError> {
-    let rows: &dyn Rows = reader.rows();
+    let rows: &dyn ChainRows = reader.rows();
     let mut needed = HashSet::new();
-    rows.side(Side::Open, &mut |id, _| {
+    // Also for other chains: this chain may have the answer that their transaction waits for.
+    rows.open_anywhere(&mut |id| {
         needed.insert(id.to_owned());
     })?;
-    let mut failed = None;
-    let select = Select::default().kinds(&[Kind::GrantMade, Kind::SessionStarted]);
+    let select = RowQuery::default().everywhere().kinds(&[Kind::GrantCreated, Kind::SessionStarted]);
     rows.scan(&select, &mut |row| {
         if row.body.is_none() {
             return ControlFlow::Continue(());
         }
         match Record::of_row(row.to_row()) {
             Ok(record) => needed.extend(in_force(&record.event)),
-            Err(broken) => failed = Some(ReadError::Broken(broken)),
+            // Inconsistent records are kept for the verifier.
+            Err(_) => needed.extend(row.ids.split_ascii_whitespace().map(str::to_owned)),
         }
         ControlFlow::Continue(())
     })?;
-    if let Some(error) = failed {
-        return Err(error.into());
-    }
     let mut over = Vec::new();
     for id in &needed {
         let end = if id.starts_with("gr_") { "revoked" } else { "ended" };
@@ -131,7 +133,7 @@ fn still_needed(reader: &LedgerReader) -> Result<HashSet<String>, PruneError> {
 
 fn in_force(event: &Event) -> Option<String> {
     match event {
-        Event::GrantMade(made) if made.expires.is_none_or(|expires| expires > Timestamp::now()) => {
+        Event::GrantCreated(made) if made.expires_at.is_none_or(|expires| expires > Timestamp::now()) => {
             Some(made.grant.to_string())
         }
         Event::SessionStarted { session, name: Some(_), .. } => Some(session.to_string()),

@@ -1,14 +1,16 @@
+//! Records: entries of the ledger as they are read.
+
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use ringfence_types::TransactionId;
 use serde::{Deserialize, Serialize};
 
-use crate::chain::{Break, Flaw, Hex, Row};
+use crate::chain::{ChainBreak, ChainFlaw, HexDigest, Row};
 use crate::claim;
 use crate::event::{Event, Kind};
 
-/// An entry as it was read: what the row says, not yet that the chain holds. [`crate::verify()`] says that.
+/// An entry as read. [`crate::verify()`] tells whether the chain is intact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     pub seq: u64,
@@ -18,14 +20,14 @@ pub struct Record {
     pub hash: String,
 }
 
-/// An entry whose body was pruned: that it was there, and when, and about what.
+/// An entry whose body was pruned: existence, time and ids remain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrunedRecord {
     pub seq: u64,
     pub time: String,
     pub kind: String,
     pub ids: Vec<String>,
-    /// SHA-256 of what it said.
+    /// SHA-256 of the removed body.
     pub digest: String,
     pub hash: String,
 }
@@ -33,13 +35,13 @@ pub struct PrunedRecord {
 /// An entry with or without its body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub enum Listed {
+pub enum RecordOrPruned {
     Whole(Box<Record>),
     Pruned(PrunedRecord),
 }
 
-impl Listed {
-    pub(crate) fn of_row(row: Row) -> Result<Self, Break> {
+impl RecordOrPruned {
+    pub(crate) fn of_row(row: Row) -> Result<Self, ChainBreak> {
         if row.body.is_some() {
             return Record::of_row(row).map(|record| Self::Whole(Box::new(record)));
         }
@@ -64,12 +66,12 @@ impl Listed {
 }
 
 impl Record {
-    pub(crate) fn of_row(row: Row) -> Result<Self, Break> {
-        let malformed = |reason| Break { seq: row.seq, what: Flaw::Malformed { reason } };
-        let body = row.body.as_deref().ok_or(Break { seq: row.seq, what: Flaw::BodyGone })?;
-        // Whoever uses a record, such as a grant, has not verified the chain.
-        if Hex::of(body.as_bytes()).to_string() != row.digest {
-            return Err(Break { seq: row.seq, what: Flaw::BodyMismatch });
+    pub(crate) fn of_row(row: Row) -> Result<Self, ChainBreak> {
+        let malformed = |reason| ChainBreak { seq: row.seq, what: ChainFlaw::Malformed { reason } };
+        let body = row.body.as_deref().ok_or(ChainBreak { seq: row.seq, what: ChainFlaw::BodyGone })?;
+        // Users of a single record, such as a grant, have not verified the chain.
+        if HexDigest::of(body.as_bytes()).to_string() != row.digest {
+            return Err(ChainBreak { seq: row.seq, what: ChainFlaw::BodyMismatch });
         }
         let event: Event = serde_json::from_str(body)
             .map_err(|error| malformed(format!("its body is no event: {error}")))?;
@@ -82,17 +84,17 @@ impl Record {
         Ok(Self { seq: row.seq, time: row.time, event, hash: row.hash })
     }
 
-    /// What the clock said.
+    /// Time of the record.
     pub fn timestamp(&self) -> Timestamp {
         self.time.parse().unwrap_or(Timestamp::UNIX_EPOCH)
     }
 }
 
-/// Transactions among `records` that were intended and have no end: running now, or a crash.
+/// Transactions among `records` with an intent and no end: running, or interrupted by a crash.
 pub fn incomplete(records: &[Record]) -> Vec<&TransactionId> {
     let closing = records.iter().filter(|record| claim::closes(record.event.kind()));
     let closed: BTreeSet<_> = closing.filter_map(transaction).collect();
-    let intents = records.iter().filter(|record| matches!(record.event, Event::Intent { .. }));
+    let intents = records.iter().filter(|record| matches!(record.event, Event::CallIntended { .. }));
     intents.filter_map(transaction).filter(|id| !closed.contains(id)).collect()
 }
 
@@ -103,24 +105,30 @@ fn transaction(record: &Record) -> Option<&TransactionId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chain::Draft;
+    use crate::chain::RowDraft;
 
     fn row(time: &str, kind: &str, body: &str) -> Row {
         let [time, kind, body] = [time, kind, body].map(str::to_owned);
         Row::after(
             None,
-            Draft { time, kind, ids: String::new(), digest: Hex::of(body.as_bytes()).to_string(), body },
+            RowDraft {
+                time,
+                kind,
+                ids: String::new(),
+                digest: HexDigest::of(body.as_bytes()).to_string(),
+                body,
+            },
         )
     }
 
     fn reason(time: &str, kind: &str, body: &str) -> String {
         match Record::of_row(row(time, kind, body)).unwrap_err().what {
-            Flaw::Malformed { reason } => reason,
+            ChainFlaw::Malformed { reason } => reason,
             other => panic!("{other}"),
         }
     }
 
-    /// Rows with a right hash that nobody of us would write.
+    /// Rows with a valid hash that Ringfence would not write.
     #[test]
     fn a_row_must_be_an_event_of_its_kind_at_a_time() {
         const TIME: &str = "2026-01-02T03:04:05.000000Z";
@@ -136,6 +144,6 @@ mod tests {
         const TIME: &str = "2026-01-02T03:04:05.000000Z";
         let mut row = row(TIME, "session-ended", r#"{"kind":"session-ended","session":"ses_1"}"#);
         row.body = Some(r#"{"kind":"session-ended","session":"ses_2"}"#.to_owned());
-        assert_eq!(Record::of_row(row).unwrap_err().what, Flaw::BodyMismatch);
+        assert_eq!(Record::of_row(row).unwrap_err().what, ChainFlaw::BodyMismatch);
     }
 }

@@ -1,81 +1,83 @@
-//! What a process left behind that ended without a word: found by anybody, at any time, from the records alone.
+//! Recovery: closes transactions of processes that died. Any process can do it at any time, from the records alone.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
 
 use jiff::Timestamp;
-use ringfence_types::{Fingerprint, Layer, Principal, Refusal, RefusalCode, SessionId, TransactionId};
+use ringfence_types::{
+    ActionFingerprint, PolicyLayer, Principal, Refusal, RefusalCode, RuleId, SessionId, TransactionId,
+};
 
 use crate::approval::{ApprovalAnswer, ApprovalDecision, ApprovalRequest};
 use crate::event::{Event, ProcessId};
 use crate::ledger::{AppendError, Ledger};
-use crate::life::{Life, Status};
-use crate::reader::{LedgerReader, ReadError, transaction_id};
+use crate::lifecycle::{Lifecycle, TransactionStatus};
+use crate::reader::{LedgerReadError, LedgerReader, transaction_id};
 use crate::record::Record;
-use crate::sqlite::open::OpenError;
+use crate::sqlite::open::LedgerOpenError;
 
 /// A transaction whose process is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Orphan {
+pub struct OrphanedTransaction {
     pub transaction: TransactionId,
     pub session: SessionId,
-    pub left: Left,
+    pub left: OrphanStage,
 }
 
-/// How far it was.
+/// Progress of an orphaned transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// Something was begun, and what came of it is not known.
+pub enum OrphanStage {
+    /// Started; its outcome is unknown.
     Begun,
-    /// A question about this that nobody waits for any more.
-    Asked(Fingerprint),
-    /// A question that waits on without them.
+    /// An approval request that no process waits for.
+    Asked(ActionFingerprint),
+    /// An orphaned approval that stays pending.
     WaitsOn,
-    /// An answer that nothing followed from.
+    /// An answer without an effect.
     Answered,
-    /// A proposal that somebody asked about. It stays; only the question ends.
-    ProposalAsked(Fingerprint),
+    /// An approval request about a proposal. The proposal stays; the request ends.
+    ProposalAsked(ActionFingerprint),
 }
 
-impl Orphan {
-    /// What is to be written down.
+impl OrphanedTransaction {
+    /// The records to append.
     fn events(&self) -> Vec<Event> {
         const WHY: &str = "the process that worked on it is gone";
         let transaction = self.transaction.clone();
-        let refused = Event::Refused {
+        let refused = Event::CallRefused {
             transaction: Some(transaction.clone()),
             session: Some(self.session.clone()),
             call: None,
-            by: None,
+            call_origin: None,
             refusal: Refusal {
                 code: RefusalCode::Approval,
-                layer: Layer::Floor,
-                rule: "ledger.recovery".to_owned(),
+                layer: PolicyLayer::Floor,
+                rule: RuleId::LedgerRecovery.into(),
                 message: WHY.to_owned(),
                 hint: None,
             },
         };
-        let expired = |fingerprint: &Fingerprint| {
+        let expired = |fingerprint: &ActionFingerprint| {
             Event::ApprovalDecided(Box::new(ApprovalDecision {
                 transaction: transaction.clone(),
                 session: self.session.clone(),
                 fingerprint: fingerprint.clone(),
                 answer: ApprovalAnswer::Expired,
-                by: Principal::System,
+                actor: Principal::System,
                 reason: Some(WHY.to_owned()),
-                edited: None,
-                bound: Vec::new(),
+                replacement: None,
+                bound_objects: Vec::new(),
             }))
         };
         match &self.left {
-            Left::Begun => vec![Event::Interrupted { transaction, why: WHY.to_owned() }],
-            Left::Asked(fingerprint) => vec![expired(fingerprint), refused],
-            Left::WaitsOn => {
+            OrphanStage::Begun => vec![Event::CallInterrupted { transaction, reason: WHY.to_owned() }],
+            OrphanStage::Asked(fingerprint) => vec![expired(fingerprint), refused],
+            OrphanStage::WaitsOn => {
                 let session = self.session.clone();
-                vec![Event::ApprovalLeft { transaction, session, why: WHY.to_owned() }]
+                vec![Event::ApprovalOrphaned { transaction, session, reason: WHY.to_owned() }]
             }
-            Left::Answered => vec![refused],
-            Left::ProposalAsked(fingerprint) => vec![expired(fingerprint)],
+            OrphanStage::Answered => vec![refused],
+            OrphanStage::ProposalAsked(fingerprint) => vec![expired(fingerprint)],
         }
     }
 }
@@ -84,19 +86,22 @@ impl Orphan {
 #[non_exhaustive]
 pub enum RecoverError {
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] LedgerOpenError),
     #[error("cannot find what was left open")]
-    Read(#[from] ReadError),
+    Read(#[from] LedgerReadError),
     #[error(transparent)]
     Append(#[from] AppendError),
 }
 
 impl Ledger {
-    /// Closes what processes left open that are gone: what was begun is interrupted, what was asked has expired or waits on. Nothing is
-    /// done again, and no answer is changed: whoever has written an end or an answer before has won.
+    /// Closes open transactions of dead processes: started ones are interrupted, approval requests expire or become orphaned.
+    /// Nothing is executed again and no answer changes: an end or answer that was recorded first wins.
     ///
-    /// Costs one look at an empty table where nothing is open.
-    pub fn recover(&self, is_alive: &dyn Fn(&ProcessId) -> bool) -> Result<Vec<Orphan>, RecoverError> {
+    /// Costs one query of an empty table if nothing is open.
+    pub fn recover(
+        &self,
+        is_alive: &dyn Fn(&ProcessId) -> bool,
+    ) -> Result<Vec<OrphanedTransaction>, RecoverError> {
         if !self.has_open().map_err(AppendError::of_store)? {
             return Ok(Vec::new());
         }
@@ -112,20 +117,21 @@ impl Ledger {
     }
 }
 
-/// Transactions that somebody has begun or asked about, who is gone. A session whose process is not known is left alone.
+/// Open transactions whose process is gone. A session with an unknown process is left alone.
 ///
-/// Reads nothing but the open transactions, so that it costs nothing where there are none.
+/// Reads open transactions only, so it costs nothing if there are none.
 pub fn orphans(
     reader: &LedgerReader,
     is_alive: &dyn Fn(&ProcessId) -> bool,
-) -> Result<Vec<Orphan>, ReadError> {
+) -> Result<Vec<OrphanedTransaction>, LedgerReadError> {
     let mut gone: HashMap<SessionId, bool> = HashMap::new();
     let mut orphans = Vec::new();
     for id in reader.open_transactions()? {
         let records = reader.about(&id)?;
-        // Whoever wrote last works on it: a proposal is applied by another session than it was made in.
+        // The last writer owns it: a proposal is applied by another session than the one that made it.
         let session = records.iter().rev().find_map(|record| record.event.session().cloned());
-        let (Some(left), Some(session), Some(transaction)) = (left(&records), session, transaction_id(&id))
+        let (Some(left), Some(session), Some(transaction)) =
+            (orphan_stage(&records), session, transaction_id(&id))
         else {
             continue;
         };
@@ -135,15 +141,15 @@ pub fn orphans(
         };
         gone.insert(session.clone(), is_gone);
         if is_gone {
-            orphans.push(Orphan { transaction, session, left });
+            orphans.push(OrphanedTransaction { transaction, session, left });
         }
     }
     Ok(orphans)
 }
 
-/// `None`: it waits for anybody, or it is not what it should be, which is for [`crate::verify()`] to say.
-fn left(records: &[Record]) -> Option<Left> {
-    let life = Life::of(records.iter().map(|record| &record.event)).ok()?;
+/// `None`: it waits for any client, or it is inconsistent, which [`crate::verify()`] reports.
+fn orphan_stage(records: &[Record]) -> Option<OrphanStage> {
+    let life = Lifecycle::of(records.iter().map(|record| &record.event)).ok()?;
     let question = || {
         records.iter().find_map(|record| match &record.event {
             Event::ApprovalRequested(request) => Some(request),
@@ -152,24 +158,30 @@ fn left(records: &[Record]) -> Option<Left> {
     };
     let fingerprint = || question().map(|request| request.fingerprint.clone());
     match life.status() {
-        Status::InProgress => Some(Left::Begun),
-        Status::AwaitingApproval if life.is_proposed() => fingerprint().map(Left::ProposalAsked),
-        Status::AwaitingApproval if question().is_some_and(|request| waits_on(request)) => {
-            let known = records.iter().any(|record| matches!(record.event, Event::ApprovalLeft { .. }));
-            (!known).then_some(Left::WaitsOn)
+        TransactionStatus::InProgress => Some(OrphanStage::Begun),
+        TransactionStatus::AwaitingApproval if life.is_proposed() => {
+            fingerprint().map(OrphanStage::ProposalAsked)
         }
-        Status::AwaitingApproval => fingerprint().map(Left::Asked),
-        Status::Approved | Status::Refused if !life.is_over() && !life.is_proposed() => Some(Left::Answered),
+        TransactionStatus::AwaitingApproval if question().is_some_and(|request| is_awaited(request)) => {
+            let known = records.iter().any(|record| matches!(record.event, Event::ApprovalOrphaned { .. }));
+            (!known).then_some(OrphanStage::WaitsOn)
+        }
+        TransactionStatus::AwaitingApproval => fingerprint().map(OrphanStage::Asked),
+        TransactionStatus::Approved | TransactionStatus::Refused
+            if !life.is_over() && !life.is_proposed() =>
+        {
+            Some(OrphanStage::Answered)
+        }
         _ => None,
     }
 }
 
-/// Whether a question has a use without whoever asked it, and time.
-fn waits_on(request: &ApprovalRequest) -> bool {
-    request.next.is_some() && Timestamp::now() < request.expires
+/// Whether the request is useful without its requester and has time left.
+fn is_awaited(request: &ApprovalRequest) -> bool {
+    request.binding_without_session.is_some() && Timestamp::now() < request.expires_at
 }
 
-fn process_of(reader: &LedgerReader, session: &SessionId) -> Result<Option<ProcessId>, ReadError> {
+fn process_of(reader: &LedgerReader, session: &SessionId) -> Result<Option<ProcessId>, LedgerReadError> {
     let records = reader.about(session.as_str())?;
     Ok(records.into_iter().find_map(|record| match record.event {
         Event::SessionStarted { process, .. } => process,
@@ -178,13 +190,13 @@ fn process_of(reader: &LedgerReader, session: &SessionId) -> Result<Option<Proce
 }
 
 impl ProcessId {
-    /// This process, as far as the machine says.
+    /// This process, as the kernel describes it.
     pub fn own() -> Option<Self> {
         let pid = std::process::id();
         Some(Self { pid, namespace: namespace()?, start_time: start_time(pid)?, boot_id: boot_id()? })
     }
 
-    /// Whether exactly this process is there. What cannot be known counts as alive: nothing is taken from it then.
+    /// Whether exactly this process exists. Unknown counts as alive, so nothing of it is closed.
     pub fn is_alive(&self) -> bool {
         match (boot_id(), namespace()) {
             (Some(boot), _) if boot != self.boot_id => false,
@@ -210,7 +222,7 @@ fn start_time(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
-    // A zombie does nothing any more.
+    // A zombie no longer acts.
     let state = fields.next()?;
     if state == "Z" || state == "X" {
         return None;

@@ -1,4 +1,4 @@
-//! What is not in the chain itself: `ledger.toml`.
+//! Settings of the ledger: `ledger.toml`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,28 +7,36 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence_types::{Bytes, units};
+use ringfence_types::{ByteString, ChainId, units};
 use serde::Deserialize;
 
-use crate::anchor::Anchor;
+use crate::anchor::CheckpointAnchor;
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// How long an anchor command may take.
+/// Timeout of an anchor command.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How a ledger is kept.
+/// Settings of a ledger.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// Where checkpoints are kept besides; `None`: only in the chain.
-    pub anchor: Option<Anchor>,
+pub struct LedgerSettings {
+    /// Anchor for checkpoints; `None`: the chain only.
+    pub anchor: Option<CheckpointAnchor>,
     /// `None`: a file in the state directory.
-    pub server: Option<Server>,
+    pub server: Option<LedgerServer>,
+}
+
+impl LedgerSettings {
+    /// The chain that the anchor knows last.
+    pub(crate) fn anchored_chain(&self) -> Option<ChainId> {
+        let newest = self.anchor.as_ref()?.newest().ok()??;
+        Some(newest.checkpoint.chain)
+    }
 }
 
 /// A database that several nodes share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct LedgerServer {
     pub url: String,
     /// The name of this node.
     pub node: String,
@@ -36,7 +44,7 @@ pub struct Server {
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SettingsError {
+pub enum LedgerSettingsError {
     #[error("cannot read `{}`", shown(path))]
     Read { path: PathBuf, source: io::Error },
     #[error("`{}` can be changed by others", shown(path))]
@@ -47,8 +55,8 @@ pub enum SettingsError {
     Wrong { path: PathBuf, problem: &'static str },
 }
 
-impl SettingsError {
-    /// The one thing that would change the answer.
+impl LedgerSettingsError {
+    /// The next step for the operator.
     pub fn hint(&self) -> String {
         match self {
             Self::NotOurs { path } => format!("chown it to yourself and chmod go-w '{}'", shown(path)),
@@ -59,7 +67,7 @@ impl SettingsError {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
+struct LedgerToml {
     anchor_file: Option<PathBuf>,
     anchor_command: Option<Vec<String>>,
     anchor_timeout: Option<String>,
@@ -67,10 +75,10 @@ struct Stored {
     node: Option<String>,
 }
 
-impl Settings {
-    /// What the file at `path` says. A file that is not there says nothing.
-    pub fn load(path: &Path) -> Result<Self, SettingsError> {
-        let failed = |source| SettingsError::Read { path: path.to_owned(), source };
+impl LedgerSettings {
+    /// Reads the file at `path`. A missing file means the defaults.
+    pub fn load(path: &Path) -> Result<Self, LedgerSettingsError> {
+        let failed = |source| LedgerSettingsError::Read { path: path.to_owned(), source };
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             other => other.map_err(failed)?,
@@ -78,43 +86,43 @@ impl Settings {
         let found = fs::metadata(path).map_err(failed)?;
         let is_ours = found.uid() == rustix::process::geteuid().as_raw() || found.uid() == 0;
         if !is_ours || found.mode() & WRITABLE_BY_OTHERS != 0 {
-            return Err(SettingsError::NotOurs { path: path.to_owned() });
+            return Err(LedgerSettingsError::NotOurs { path: path.to_owned() });
         }
-        let stored: Stored = toml::from_str(&text)
-            .map_err(|source| SettingsError::Syntax { path: path.to_owned(), source })?;
-        let wrong = |problem| SettingsError::Wrong { path: path.to_owned(), problem };
+        let stored: LedgerToml = toml::from_str(&text)
+            .map_err(|source| LedgerSettingsError::Syntax { path: path.to_owned(), source })?;
+        let wrong = |problem| LedgerSettingsError::Wrong { path: path.to_owned(), problem };
         let server = stored.server().map_err(wrong)?;
         let anchor = stored.anchor().map_err(wrong)?;
         Ok(Self { anchor, server })
     }
 }
 
-impl Stored {
-    /// Whether the address is one is said by whoever connects.
-    fn server(&self) -> Result<Option<Server>, &'static str> {
+impl LedgerToml {
+    /// The address is validated when connecting.
+    fn server(&self) -> Result<Option<LedgerServer>, &'static str> {
         match (&self.store, &self.node) {
             (None, None) => Ok(None),
             (None, Some(_)) => Err("`node` is the name of this node in `store`, and there is no `store`"),
             (Some(url), node) => {
                 let own = || rustix::system::uname().nodename().to_string_lossy().into_owned();
-                Ok(Some(Server { url: url.clone(), node: node.clone().unwrap_or_else(own) }))
+                Ok(Some(LedgerServer { url: url.clone(), node: node.clone().unwrap_or_else(own) }))
             }
         }
     }
 
-    fn anchor(self) -> Result<Option<Anchor>, &'static str> {
-        let timeout = match self.anchor_timeout.as_deref().map(str::parse::<units::Duration>) {
+    fn anchor(self) -> Result<Option<CheckpointAnchor>, &'static str> {
+        let timeout = match self.anchor_timeout.as_deref().map(str::parse::<units::HumanDuration>) {
             None => TIMEOUT,
-            Some(Ok(units::Duration(milliseconds))) => Duration::from_millis(milliseconds),
+            Some(Ok(units::HumanDuration(milliseconds))) => Duration::from_millis(milliseconds),
             Some(Err(_)) => return Err("`anchor_timeout` is a time like `10s`"),
         };
         match (self.anchor_file, self.anchor_command) {
             (None, None) => Ok(None),
-            (Some(path), None) if path.is_absolute() => Ok(Some(Anchor::File(path))),
+            (Some(path), None) if path.is_absolute() => Ok(Some(CheckpointAnchor::File(path))),
             (Some(_), None) => Err("`anchor_file` is an absolute path"),
             (None, Some(argv)) if argv.first().is_some_and(|program| Path::new(program).is_absolute()) => {
                 let argv = argv.into_iter().map(OsString::from).collect();
-                Ok(Some(Anchor::Command { argv, timeout }))
+                Ok(Some(CheckpointAnchor::Command { argv, timeout }))
             }
             (None, Some(_)) => {
                 Err("`anchor_command` is a list that begins with the absolute path of a program")
@@ -125,7 +133,7 @@ impl Stored {
 }
 
 fn shown(path: &Path) -> String {
-    Bytes::from(path).display()
+    ByteString::from(path).display()
 }
 
 #[cfg(test)]
@@ -138,17 +146,17 @@ mod tests {
     fn settings_are_read_or_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ledger.toml");
-        assert!(Settings::load(&path).unwrap().anchor.is_none());
+        assert!(LedgerSettings::load(&path).unwrap().anchor.is_none());
         let load = |text: &str| {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-            Settings::load(&path).map(|settings| settings.anchor)
+            LedgerSettings::load(&path).map(|settings| settings.anchor)
         };
-        assert_eq!(load("anchor_file = '/x/y'").unwrap(), Some(Anchor::File("/x/y".into())));
+        assert_eq!(load("anchor_file = '/x/y'").unwrap(), Some(CheckpointAnchor::File("/x/y".into())));
         let argv = vec!["/bin/a".into(), "b".into()];
         let timeout = Duration::from_secs(2);
         let command = load("anchor_command = ['/bin/a', 'b']\nanchor_timeout = '2s'").unwrap();
-        assert_eq!(command, Some(Anchor::Command { argv, timeout }));
+        assert_eq!(command, Some(CheckpointAnchor::Command { argv, timeout }));
         for bad in [
             "anchor_file = 'x'",
             "anchor_command = ['a']",
@@ -163,6 +171,6 @@ mod tests {
         }
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o622)).unwrap();
-        assert!(matches!(Settings::load(&path), Err(SettingsError::NotOurs { .. })));
+        assert!(matches!(LedgerSettings::load(&path), Err(LedgerSettingsError::NotOurs { .. })));
     }
 }

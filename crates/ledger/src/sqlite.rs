@@ -1,9 +1,9 @@
 //! The store of one machine: one SQLite file.
 
-pub(crate) mod aside;
+pub(crate) mod archive;
 pub(crate) mod format1;
 pub(crate) mod open;
-pub(crate) mod place;
+pub(crate) mod private_path;
 pub(crate) mod rows;
 pub(crate) mod write;
 
@@ -12,23 +12,23 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::event::Kind;
-use crate::sqlite::open::OpenError;
-use crate::sqlite::place::Identity;
+use crate::sqlite::open::LedgerOpenError;
+use crate::sqlite::private_path::InodeIdentity;
 use crate::sqlite::rows::{SqliteRows, of_sqlite};
-use crate::store::{Each, Make, Rows, Select, Side, Store, StoreError};
+use crate::store::{BatchBuilder, ChainRows, ChainStore, ChainStoreError, ClaimKind, RowQuery, RowVisitor};
 
-/// A SQLite file that can be appended to.
+/// A SQLite file open for appending.
 #[derive(Debug)]
 pub(crate) struct SqliteStore {
     rows: SqliteRows,
-    files: Files,
-    pace: Pace,
+    files: SqliteFiles,
+    pace: SyncPace,
 }
 
-/// How much this process has written so far.
+/// How much this process has written.
 #[derive(Clone, Copy, Debug)]
-enum Pace {
-    /// So many records: what appends once and leaves.
+enum SyncPace {
+    /// Number of records so far, for a process that appends a few and exits.
     Few(usize),
     Many,
 }
@@ -37,34 +37,34 @@ impl SqliteStore {
     pub(crate) fn new(connection: Connection, database: PathBuf) -> Self {
         // The first read makes the log and its index, if there are none, so that their names can be remembered.
         let _version = connection.query_row("SELECT max(version) FROM schema", [], |_row| Ok(()));
-        Self { rows: SqliteRows::new(connection), files: Files::now(database), pace: Pace::Few(0) }
+        Self { rows: SqliteRows::new(connection), files: SqliteFiles::now(database), pace: SyncPace::Few(0) }
     }
 
-    /// Whoever goes on writing lets the log grow: copying it costs two syncs, as many commits do, and nobody reads it at
-    /// a start meanwhile. It is emptied when the store is closed, or by the next start.
+    /// A process that keeps writing lets the log grow: a checkpoint of SQLite costs two syncs. The log is emptied at close or at
+    /// the next start.
     fn wrote(&mut self, records: usize) {
         const MANY: usize = 256;
-        let Pace::Few(before) = self.pace else { return };
-        self.pace = Pace::Few(before + records);
+        let SyncPace::Few(before) = self.pace else { return };
+        self.pace = SyncPace::Few(before + records);
         if before + records >= MANY && open::let_log_grow(&self.rows.connection).is_ok() {
-            self.pace = Pace::Many;
+            self.pace = SyncPace::Many;
         }
     }
 }
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        if let Pace::Many = self.pace {
+        if let SyncPace::Many = self.pace {
             open::empty_log(&self.rows.connection);
         }
     }
 }
 
-impl Store for SqliteStore {
-    fn append(&mut self, make: &mut Make<'_>) -> Result<(), StoreError> {
+impl ChainStore for SqliteStore {
+    fn append(&mut self, make: &mut BatchBuilder<'_>) -> Result<(), ChainStoreError> {
         let transaction = Transaction::new_unchecked(&self.rows.connection, TransactionBehavior::Immediate);
         let transaction = transaction.map_err(of_sqlite)?;
-        // With the lock held: whoever puts the files aside holds it, too.
+        // With the lock held, because archiving the files needs it too.
         self.files.check()?;
         let batch = make(&self.rows)?;
         if batch.entries.is_empty() && batch.forget.is_empty() {
@@ -79,79 +79,82 @@ impl Store for SqliteStore {
         Ok(())
     }
 
-    fn reader(&self) -> Result<Box<dyn Rows + Send>, OpenError> {
+    fn reader(&self) -> Result<Box<dyn ChainRows + Send>, LedgerOpenError> {
         reader(&self.files.database)
     }
 }
 
-/// Rows of the file at `path`, which must have the format of today.
-pub(crate) fn reader(path: &Path) -> Result<Box<dyn Rows + Send>, OpenError> {
+/// Reader of the file at `path`, which must have the current format.
+pub(crate) fn reader(path: &Path) -> Result<Box<dyn ChainRows + Send>, LedgerOpenError> {
     match open::open_to_read(path)? {
         (connection, open::SCHEMA_VERSION) => Ok(Box::new(SqliteRows::new(connection))),
-        _ => Err(OpenError::Older { path: path.to_owned() }),
+        _ => Err(LedgerOpenError::Older { path: path.to_owned() }),
     }
 }
 
-impl Rows for SqliteStore {
-    fn scan(&self, select: &Select<'_>, each: &mut Each<'_>) -> Result<(), StoreError> {
+impl ChainRows for SqliteStore {
+    fn scan(&self, select: &RowQuery<'_>, each: &mut RowVisitor<'_>) -> Result<(), ChainStoreError> {
         self.rows.scan(select, each)
     }
 
-    fn count_above(&self, seq: u64) -> Result<u64, StoreError> {
+    fn count_above(&self, seq: u64) -> Result<u64, ChainStoreError> {
         self.rows.count_above(seq)
     }
 
-    fn kinds(&self) -> Result<Vec<(String, u64)>, StoreError> {
+    fn kinds(&self) -> Result<Vec<(String, u64)>, ChainStoreError> {
         self.rows.kinds()
     }
 
-    fn kinds_since(&self, since: &str, kinds: &[Kind]) -> Result<Vec<u64>, StoreError> {
+    fn kinds_since(&self, since: &str, kinds: &[Kind]) -> Result<Vec<u64>, ChainStoreError> {
         self.rows.kinds_since(since, kinds)
     }
 
-    fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, StoreError> {
+    fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, ChainStoreError> {
         self.rows.ids(prefix, most)
     }
 
-    fn claimed(&self, key: &str) -> Result<Option<u64>, StoreError> {
+    fn claimed(&self, key: &str) -> Result<Option<u64>, ChainStoreError> {
         self.rows.claimed(key)
     }
 
-    fn side(&self, table: Side, each: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {
+    fn side(&self, table: ClaimKind, each: &mut dyn FnMut(&str, u64)) -> Result<(), ChainStoreError> {
         self.rows.side(table, each)
     }
 
-    fn version(&self) -> Result<i64, StoreError> {
+    fn version(&self) -> Result<i64, ChainStoreError> {
         self.rows.version()
     }
 
-    fn at_once(&self, work: &mut dyn FnMut()) -> Result<(), StoreError> {
+    fn at_once(&self, work: &mut dyn FnMut()) -> Result<(), ChainStoreError> {
         self.rows.at_once(work)
     }
 }
 
-/// The files SQLite holds open. It would go on writing to them after they lost their names, and the records would be
-/// gone with the process.
+/// The files that SQLite holds open. SQLite would continue to write to them after they were moved, and those records would be lost.
 #[derive(Debug)]
-struct Files {
+struct SqliteFiles {
     database: PathBuf,
     log: PathBuf,
-    opened: [Option<Identity>; 2],
+    opened: [Option<InodeIdentity>; 2],
 }
 
-impl Files {
+impl SqliteFiles {
     fn now(database: PathBuf) -> Self {
-        let log = place::log_of(&database);
+        let log = private_path::log_of(&database);
         let opened = Self::found(&database, &log);
         Self { database, log, opened }
     }
 
-    fn check(&self) -> Result<(), StoreError> {
-        if Self::found(&self.database, &self.log) == self.opened { Ok(()) } else { Err(StoreError::Moved) }
+    fn check(&self) -> Result<(), ChainStoreError> {
+        if Self::found(&self.database, &self.log) == self.opened {
+            Ok(())
+        } else {
+            Err(ChainStoreError::Moved)
+        }
     }
 
-    fn found(database: &Path, log: &Path) -> [Option<Identity>; 2] {
-        [Identity::at(database), Identity::at(log)]
+    fn found(database: &Path, log: &Path) -> [Option<InodeIdentity>; 2] {
+        [InodeIdentity::at(database), InodeIdentity::at(log)]
     }
 }
 
@@ -160,7 +163,7 @@ mod tests {
     use crate::Ledger;
     use crate::sqlite::open;
 
-    /// No test can pull the plug, so the settings that make a commit durable are pinned instead.
+    /// No test can cut the power, so the durability settings are tested instead.
     #[test]
     fn commits_are_synced() {
         let directory = tempfile::tempdir().unwrap();

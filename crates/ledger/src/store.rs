@@ -1,18 +1,18 @@
-//! What a place for chains has to do, whatever it is made of. SQLite is one, PostgreSQL another.
+//! The interface of ledger stores. SQLite and PostgreSQL implement it.
 //!
-//! A store keeps rows and four small tables beside them, all of which can be made again from the rows:
+//! A store keeps rows and three small side tables, which can be rebuilt from the rows:
 //!
-//! | table | holds | why |
+//! | table | holds | used for |
 //! |---|---|---|
-//! | `mention` | id → numbers of the records about it | looking up by id or by its beginning |
-//! | `claim` | what may happen once → the record in which it did | asked once, decided once, intended once … |
-//! | `open` | transactions without an end → their first record | what a crash left, without reading everything |
+//! | `mention` | id → numbers of the records about it | lookup by id or by its prefix |
+//! | `claim` | key of a unique event → its record | one request, one decision, one intent … |
+//! | `open` | transactions without an end → their first record | recovery after a crash, without a full scan |
 //!
-//! A store for several nodes has one chain per node: its tables carry the id of the chain, `claim` and `open` are shared by
-//! all chains, and [`Rows::scan`] with an id finds rows of every chain.
+//! A store for several nodes has one chain per node. Its tables carry the id of the chain, all chains share `claim` and
+//! `open`, and [`ChainRows::scan`] with an id finds rows of every chain.
 //!
-//! INVARIANT: when [`Store::append`] returns `Ok`, the batch is on disk, whole. When it returns an error, nothing of
-//! it is, now or after a restart; [`StoreError::InDoubt`] is the exception, and says so.
+//! INVARIANT: when [`ChainStore::append`] returns `Ok`, the whole batch is on disk. When it returns an error, nothing of
+//! the batch is stored, now or after a restart. [`ChainStoreError::InDoubt`] is the only exception.
 
 use std::error::Error;
 use std::fmt;
@@ -22,129 +22,155 @@ use std::sync::Arc;
 
 use ringfence_types::ChainId;
 
-use crate::chain::Head;
-use crate::event::{Class, Kind};
-use crate::postgres::node::Node;
-use crate::sqlite::aside;
-use crate::sqlite::open::OpenError;
+use crate::chain::ChainHead;
+use crate::event::{Event, Kind, RetentionClass};
+use crate::postgres::node::LedgerNode;
+use crate::sqlite::archive;
+use crate::sqlite::open::LedgerOpenError;
 
 pub use crate::chain::{Row, RowRef};
 
-/// Rows that are only looked at.
-pub trait Rows {
-    /// The rows that `select` means, each given to `each` until it has enough.
-    fn scan(&self, select: &Select<'_>, each: &mut Each<'_>) -> Result<(), StoreError>;
+/// Read access to rows.
+pub trait ChainRows {
+    /// Passes the rows of `select` to `each` until it stops.
+    fn scan(&self, select: &RowQuery<'_>, each: &mut RowVisitor<'_>) -> Result<(), ChainStoreError>;
 
     /// How many rows have a number above this, counted without reading them.
-    fn count_above(&self, seq: u64) -> Result<u64, StoreError>;
+    fn count_above(&self, seq: u64) -> Result<u64, ChainStoreError>;
 
     /// How many rows there are of each kind, in the order of their names.
-    fn kinds(&self) -> Result<Vec<(String, u64)>, StoreError>;
+    fn kinds(&self) -> Result<Vec<(String, u64)>, ChainStoreError>;
 
     /// How many rows of each of `kinds` there are from the first row on that is not older than `since`, counted
     /// without reading them.
-    fn kinds_since(&self, since: &str, kinds: &[Kind]) -> Result<Vec<u64>, StoreError>;
+    fn kinds_since(&self, since: &str, kinds: &[Kind]) -> Result<Vec<u64>, ChainStoreError>;
 
-    /// At most `most` different ids that begin with `prefix`, in order.
-    fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, StoreError>;
+    /// At most `most` distinct ids with this prefix, in order.
+    fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, ChainStoreError>;
 
-    /// The record in which this happened.
-    fn claimed(&self, key: &str) -> Result<Option<u64>, StoreError>;
+    /// The record that holds this claim.
+    fn claimed(&self, key: &str) -> Result<Option<u64>, ChainStoreError>;
 
-    /// Everything that one of the tables beside the rows says.
-    fn side(&self, table: Side, each: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError>;
+    /// All entries of a side table.
+    fn side(&self, table: ClaimKind, each: &mut dyn FnMut(&str, u64)) -> Result<(), ChainStoreError>;
 
-    /// Changes whenever somebody else has appended.
-    fn version(&self) -> Result<i64, StoreError>;
+    /// Ids of the transactions that are open in any chain.
+    fn open_anywhere(&self, each: &mut dyn FnMut(&str)) -> Result<(), ChainStoreError> {
+        self.side(ClaimKind::Open, &mut |id, _| each(id))
+    }
 
-    /// Whatever `work` reads is of one moment.
-    fn at_once(&self, work: &mut dyn FnMut()) -> Result<(), StoreError>;
+    /// Changes when another process has appended.
+    fn version(&self) -> Result<i64, ChainStoreError>;
 
-    /// Where the chains of other nodes stand, as far as their nodes have signed it.
-    fn others(&self) -> Result<Vec<WitnessedHead>, StoreError> {
+    /// Runs `work` on one snapshot.
+    fn at_once(&self, work: &mut dyn FnMut()) -> Result<(), ChainStoreError>;
+
+    /// Heads of the chains of other nodes.
+    fn others(&self) -> Result<Vec<OtherHead>, ChainStoreError> {
         Ok(Vec::new())
     }
 
-    /// The signature of the node over the end of its chain. `None`: this store keeps none.
-    fn seal(&self) -> Result<Option<String>, StoreError> {
+    /// Signature of the node over the head of its chain. `None`: this store has none.
+    fn seal(&self) -> Result<Option<String>, ChainStoreError> {
         Ok(None)
     }
 
-    /// Whether other chains say something about the same transactions. Then numbers tell nothing about their order.
-    fn chains(&self) -> Chains {
-        Chains::This
+    /// Whether other chains have records about the same transactions. Then numbers do not order them.
+    fn chains(&self) -> ChainSelection {
+        ChainSelection::This
     }
 }
 
-/// Where the chain of another node stood, and the key that vouched for it.
+/// The head of another node's chain, and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WitnessedHead {
     pub chain: ChainId,
-    pub head: Head,
+    pub head: ChainHead,
     pub key: String,
 }
 
-/// Is given a row and says whether it wants another.
-pub type Each<'a> = dyn FnMut(RowRef<'_>) -> ControlFlow<()> + 'a;
-
-/// A chain that can be appended to.
-pub trait Store: Rows + fmt::Debug + Send {
-    /// Appends what `make` says in one step, durably.
-    ///
-    /// `make` is shown the chain as it is and puts rows behind its end. A store that locks (SQLite) calls it once, with
-    /// the lock held. A store that does not (PostgreSQL) calls it with what it last saw, commits only if that is still the end
-    /// (`UPDATE head … WHERE seq = … AND hash = …`, and the rows in the same statement), and calls it again otherwise.
-    /// An empty batch writes nothing.
-    fn append(&mut self, make: &mut Make<'_>) -> Result<(), StoreError>;
-
-    /// Another pair of eyes on the same chain. It never stands in the way of an append.
-    fn reader(&self) -> Result<Box<dyn Rows + Send>, OpenError>;
+/// The head of another node's chain, as this node sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OtherHead {
+    Signed(WitnessedHead),
+    /// Not signed by the key of its chain, or a record that names a key is not readable.
+    Unsigned {
+        chain: ChainId,
+        head: ChainHead,
+    },
 }
 
-/// Makes a batch for the chain it is shown.
-pub type Make<'a> = dyn FnMut(&dyn Rows) -> Result<Batch, StoreError> + 'a;
+impl OtherHead {
+    /// What this node records about it.
+    pub(crate) fn event(self) -> Event {
+        match self {
+            Self::Signed(WitnessedHead { chain, head, key }) => Event::ChainWitnessed { chain, head, key },
+            Self::Unsigned { chain, head } => Event::ChainWitnessRefused { chain, head },
+        }
+    }
+}
 
-/// What is written in one step.
+/// Visitor of rows; returns whether to continue.
+pub type RowVisitor<'a> = dyn FnMut(RowRef<'_>) -> ControlFlow<()> + 'a;
+
+/// A chain open for appending.
+pub trait ChainStore: ChainRows + fmt::Debug + Send {
+    /// Appends the batch of `make` durably in one step.
+    ///
+    /// `make` sees the current chain and returns rows to append. A store that locks (SQLite) calls it once, with the lock held. A
+    /// store that does not (PostgreSQL) calls it with the last known state, commits only if the head has not moved (`UPDATE head …
+    /// WHERE seq = … AND hash = …`, and the rows in the same statement), and calls it again otherwise. An empty batch writes
+    /// nothing.
+    fn append(&mut self, make: &mut BatchBuilder<'_>) -> Result<(), ChainStoreError>;
+
+    /// Another reader of the same chain. It never blocks an append.
+    fn reader(&self) -> Result<Box<dyn ChainRows + Send>, LedgerOpenError>;
+}
+
+/// Builds a batch for the given chain.
+pub type BatchBuilder<'a> = dyn FnMut(&dyn ChainRows) -> Result<Batch, ChainStoreError> + 'a;
+
+/// Rows written in one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    pub entries: Vec<Entry>,
-    /// Rows that lose their bodies.
+    pub entries: Vec<BatchRow>,
+    /// Rows whose bodies are removed.
     pub forget: Vec<u64>,
-    /// The signature over the last of the entries, for a store that keeps it.
+    /// Signature over the last row, for a store that keeps it.
     pub seal: Option<String>,
 }
 
-/// A row with what belongs beside it.
+/// A row with its side-table entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct BatchRow {
     pub row: Row,
-    /// Can be had once. If it is taken the whole batch fails with [`StoreError::Taken`].
+    /// Granted once. If it is taken, the whole batch fails with [`ChainStoreError::Taken`].
     pub claim: Option<String>,
-    pub life: Option<LifeChange>,
+    pub life: Option<OpenTableChange>,
 }
 
-impl Entry {
+impl BatchRow {
     pub fn mentions(&self) -> impl Iterator<Item = &str> {
         self.row.ids.split_ascii_whitespace()
     }
 }
 
-/// What a row does to the table of open transactions.
+/// Effect of a row on the table `open`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LifeChange {
-    /// It is open, unless it was before.
+pub enum OpenTableChange {
+    /// Opens the transaction, unless it was open before.
     Opens(String),
     Closes(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum ClaimKind {
     Mention,
     Claim,
     Open,
 }
 
-impl Side {
+impl ClaimKind {
     pub const ALL: [Self; 3] = [Self::Mention, Self::Claim, Self::Open];
 
     pub fn word(self) -> &'static str {
@@ -156,59 +182,67 @@ impl Side {
     }
 }
 
-/// Which rows, in which order.
+/// Selection and order of rows.
 #[derive(Clone, Debug)]
-pub struct Select<'a> {
-    /// Of every chain, the order is that in which one thing led to another.
-    pub chains: Chains,
-    /// Filed under exactly this id.
+pub struct RowQuery<'a> {
+    /// For all chains the order is causal.
+    pub chains: ChainSelection,
+    /// Rows with exactly this id.
     pub id: Option<&'a str>,
-    /// Empty: of any kind.
+    /// Empty: all kinds.
     pub kinds: Vec<Kind>,
     /// First and last number.
     pub numbers: (u64, u64),
     /// RFC 3339 in UTC with microseconds: not before, and before.
     pub since: Option<String>,
     pub until: Option<String>,
-    pub order: Order,
+    pub order: RowOrder,
     pub most: Option<u64>,
 }
 
-/// Of a store for several nodes.
+/// Which chains of a database to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chains {
+pub enum ChainSelection {
     This,
+    /// All active chains.
     All,
+    /// Also chains that were set aside.
+    Ever,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum RowOrder {
     OldestFirst,
     NewestFirst,
 }
 
-impl Default for Select<'_> {
+impl Default for RowQuery<'_> {
     fn default() -> Self {
         Self {
-            chains: Chains::This,
+            chains: ChainSelection::This,
             id: None,
             kinds: Vec::new(),
             numbers: (0, u64::MAX),
             since: None,
             until: None,
-            order: Order::OldestFirst,
+            order: RowOrder::OldestFirst,
             most: None,
         }
     }
 }
 
-impl<'a> Select<'a> {
+impl<'a> RowQuery<'a> {
     pub fn about(id: &'a str) -> Self {
-        Self { chains: Chains::All, id: Some(id), ..Self::default() }
+        Self { chains: ChainSelection::All, id: Some(id), ..Self::default() }
+    }
+
+    /// [`RowQuery::about`], including chains that were set aside.
+    pub fn ever_about(id: &'a str) -> Self {
+        Self { chains: ChainSelection::Ever, ..Self::about(id) }
     }
 
     pub fn newest(count: u64) -> Self {
-        Self { order: Order::NewestFirst, most: Some(count), ..Self::default() }
+        Self { order: RowOrder::NewestFirst, most: Some(count), ..Self::default() }
     }
 
     pub fn numbered(first: u64, last: u64) -> Self {
@@ -216,7 +250,7 @@ impl<'a> Select<'a> {
     }
 
     pub fn everywhere(mut self) -> Self {
-        self.chains = Chains::All;
+        self.chains = ChainSelection::All;
         self
     }
 
@@ -226,29 +260,29 @@ impl<'a> Select<'a> {
     }
 }
 
-/// Whatever went wrong below, for as many callers as waited for it.
+/// A shared error of the store, for all callers that waited for it.
 #[derive(Clone)]
-pub struct Fault(Arc<dyn Error + Send + Sync>);
+pub struct StoreFault(Arc<dyn Error + Send + Sync>);
 
-impl Fault {
+impl StoreFault {
     pub fn new(error: impl Error + Send + Sync + 'static) -> Self {
         Self(Arc::new(error))
     }
 }
 
-impl fmt::Debug for Fault {
+impl fmt::Debug for StoreFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for StoreFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
 }
 
-impl Error for Fault {
+impl Error for StoreFault {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source()
     }
@@ -256,12 +290,12 @@ impl Error for Fault {
 
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StoreError {
-    #[error("somebody else uses it for too long")]
-    Busy(#[source] Fault),
+pub enum ChainStoreError {
+    #[error("another process has locked it for too long")]
+    Busy(#[source] StoreFault),
     #[error("there is no room")]
-    Full(#[source] Fault),
-    /// The files are not where they were.
+    Full(#[source] StoreFault),
+    /// The files were moved.
     #[error("it was moved or deleted while in use")]
     Moved,
     #[error("`{key}` has happened already")]
@@ -269,30 +303,30 @@ pub enum StoreError {
     #[error("row {seq} is not one: {reason}")]
     Malformed { seq: u64, reason: String },
     #[error("the server cannot be reached")]
-    Unreachable(#[source] Fault),
+    Unreachable(#[source] StoreFault),
     #[error("the server takes no writes")]
-    ReadOnly(#[source] Fault),
+    ReadOnly(#[source] StoreFault),
     #[error("this user may not do that")]
-    Denied(#[source] Fault),
-    /// The one error after which the batch may be there. Whoever appends again finds out.
+    Denied(#[source] StoreFault),
+    /// The only error after which the batch may have been written. The next append finds out.
     #[error("the server went away before it said whether it was written")]
-    InDoubt(#[source] Fault),
-    #[error("it does not work")]
-    Failed(#[source] Fault),
+    InDoubt(#[source] StoreFault),
+    #[error("the ledger store failed")]
+    Failed(#[source] StoreFault),
 }
 
-/// The store of one machine: the SQLite file at `path`, made with a chain in it if there is none.
-pub fn sqlite(path: &Path) -> Result<Box<dyn Store>, OpenError> {
-    Ok(Box::new(aside::open_or_begin(path)?.0))
+/// Opens the SQLite store at `path`. Creates it with a chain if missing.
+pub fn sqlite(path: &Path) -> Result<Box<dyn ChainStore>, LedgerOpenError> {
+    Ok(Box::new(archive::open_or_begin(path)?.0))
 }
 
-/// The store of several machines: the chain of `node` in its database, made if there is none.
-pub fn postgres(node: &Node) -> Result<Box<dyn Store>, OpenError> {
+/// Opens the store of `node` in its database. Starts its chain if missing.
+pub fn postgres(node: &LedgerNode) -> Result<Box<dyn ChainStore>, LedgerOpenError> {
     Ok(Box::new(node.open()?))
 }
 
-impl StoreError {
-    /// The one thing that would change the answer.
+impl ChainStoreError {
+    /// The next step for the operator.
     pub fn hint(&self) -> Option<&'static str> {
         let hint = match self {
             Self::Busy(_) => "look for a stopped process that holds the ledger open",
@@ -310,8 +344,8 @@ impl StoreError {
     }
 }
 
-/// Everything of `select`, owned.
-pub fn collect(rows: &dyn Rows, select: &Select<'_>) -> Result<Vec<Row>, StoreError> {
+/// Collects all rows of `select`.
+pub fn collect(rows: &dyn ChainRows, select: &RowQuery<'_>) -> Result<Vec<Row>, ChainStoreError> {
     let mut found = Vec::new();
     rows.scan(select, &mut |row| {
         found.push(row.to_row());
@@ -320,12 +354,12 @@ pub fn collect(rows: &dyn Rows, select: &Select<'_>) -> Result<Vec<Row>, StoreEr
     Ok(found)
 }
 
-/// The end of the chain, without asking whether it holds.
-pub fn head(rows: &dyn Rows) -> Result<Option<Head>, StoreError> {
-    Ok(collect(rows, &Select::newest(1))?.first().map(Row::head))
+/// The head of the chain, unverified.
+pub fn head(rows: &dyn ChainRows) -> Result<Option<ChainHead>, ChainStoreError> {
+    Ok(collect(rows, &RowQuery::newest(1))?.first().map(Row::head))
 }
 
 /// Kinds of these classes.
-pub(crate) fn kinds_of(classes: &[Class]) -> Vec<Kind> {
+pub(crate) fn kinds_of(classes: &[RetentionClass]) -> Vec<Kind> {
     Kind::ALL.iter().copied().filter(|kind| classes.contains(&kind.class())).collect()
 }

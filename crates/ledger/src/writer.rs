@@ -1,107 +1,121 @@
-//! What turns events into rows: the check of the end, of the order and of the claims, the chain, and the checkpoints that
-//! are due. Runs for one batch at a time.
+//! The writer: turns events into rows. It checks the head, the order and the claims, computes hashes and adds checkpoints that are
+//! due. One batch at a time.
+
+mod anchor_check;
+mod key_check;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use jiff::{SignedDuration, Timestamp};
-use ringfence_types::{Bytes, ChainId, TransactionId};
+use ringfence_types::{ChainId, GrantId, TransactionId};
 
-use crate::anchor::{Anchor, Anchored, Newest};
-use crate::chain::{Break, Draft, Flaw, GENESIS, Head, Hex, Row, unhex};
-use crate::checkpoint::{self, Covered};
-use crate::claim::{self, Subject};
+use anchor_check::check_anchor;
+use key_check::check_key;
+pub(crate) use key_check::lost_key;
+
+use crate::anchor::{AnchorLine, CheckpointAnchor};
+use crate::approval::GrantRecord;
+use crate::chain::{ChainBreak, ChainFlaw, ChainHead, GENESIS, HexDigest, Row, RowDraft, unhex};
+use crate::checkpoint::{self, CheckpointRange};
+use crate::claim::{self, ClaimSubject};
 use crate::event::{Checkpoint, Event, Kind};
-use crate::key::{self, Key, KeyError};
+use crate::key::{self, KeyLock, LedgerKey, LedgerKeyError};
 use crate::ledger::AppendError;
-use crate::life::{Life, OutOfOrder, Step};
-use crate::merkle::Growing;
+use crate::lifecycle::{Lifecycle, LifecycleError, LifecycleStep};
+use crate::merkle::MerkleFrontier;
 use crate::postgres::remembered::Remembered;
 use crate::record::Record;
 use crate::seal;
-use crate::store::{Batch, Chains, Entry, Rows, Select, Store, StoreError, WitnessedHead, collect};
+use crate::store::{
+    Batch, BatchRow, ChainRows, ChainSelection, ChainStore, ChainStoreError, RowQuery, collect,
+};
 
-/// How many of the newest records are counted at open. A bound, so that a start does not get slower with the years; what
-/// is older is for [`crate::verify()`].
+/// Newest records counted at open. Bounded, so that the start does not get slower with the age of the ledger; [`crate::verify()`]
+/// covers older ones.
 const COUNTED: u64 = 20_000;
 
 /// A checkpoint is due after this many records, or after this time.
 const CHECKPOINT_RECORDS: u64 = 1024;
 const CHECKPOINT_TIME: SignedDuration = SignedDuration::from_secs(60);
 
-/// What a process leaves behind is signed if it is more than this, or older than [`CHECKPOINT_TIME`].
+/// At its end a process signs if more records than this are unsigned, or older than [`CHECKPOINT_TIME`].
 const CHECKPOINT_AT_END: u64 = 64;
 
-/// Events that are written all or not at all.
+/// Events that are written atomically.
 #[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) events: Vec<Prepared>,
-    /// Rows whose bodies go with it.
+pub(crate) struct AppendRequest {
+    pub(crate) events: Vec<PreparedEvent>,
+    /// Rows whose bodies are removed with it.
     pub(crate) forget: Vec<u64>,
-    pub(crate) checkpoint: Wanted,
+    pub(crate) checkpoint: CheckpointTiming,
 }
 
-/// When a checkpoint comes with a request; what asks for more comes later.
+/// When a request writes a checkpoint, in increasing order of strictness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Wanted {
+pub(crate) enum CheckpointTiming {
     WhenDue,
     /// Before the events of the request.
     Before,
-    /// At the end, if a process that leaves should sign.
+    /// At the end, if a process that exits should sign.
     AtEnd,
-    /// At the end, if there is anything that is not signed.
+    /// At the end, if any record is unsigned.
     Now,
 }
 
 /// An event as it will be stored.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedEvent {
     event: Event,
-    draft: Draft,
+    draft: RowDraft,
 }
 
-impl Prepared {
+impl PreparedEvent {
     pub(crate) fn new(event: &Event, time: Timestamp) -> Result<Self, serde_json::Error> {
         let body = serde_json::to_string(event)?;
-        let draft = Draft {
+        let draft = RowDraft {
             time: format!("{time:.6}"),
             kind: event.kind().word().to_owned(),
             ids: event.ids().collect::<Vec<_>>().join(" "),
-            digest: Hex::of(body.as_bytes()).to_string(),
+            digest: HexDigest::of(body.as_bytes()).to_string(),
             body,
         };
         Ok(Self { event: event.clone(), draft })
     }
 
-    pub(crate) fn after(self, previous: Option<&Head>) -> Entry {
-        let subject = Subject::of(&self.event);
-        Entry { claim: subject.claim(), life: subject.life_change(), row: Row::after(previous, self.draft) }
+    pub(crate) fn after(self, previous: Option<&ChainHead>) -> BatchRow {
+        let subject = ClaimSubject::of(&self.event);
+        BatchRow {
+            claim: subject.claim(),
+            life: subject.life_change(),
+            row: Row::after(previous, self.draft),
+        }
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Writer {
-    pub(crate) store: Box<dyn Store>,
-    /// Once broken, broken until somebody opens it anew.
-    broken: Option<Break>,
-    /// The end of the chain when we last looked: it may grow, never shrink or change.
-    seen: Option<Head>,
-    lives: HashMap<TransactionId, Known>,
-    signed: Option<Signed>,
+pub(crate) struct ChainWriter {
+    pub(crate) store: Box<dyn ChainStore>,
+    /// A broken chain stays broken until the ledger is opened again.
+    broken: Option<ChainBreak>,
+    /// The last seen head: the chain may grow, but never shrink or change.
+    seen: Option<ChainHead>,
+    lives: HashMap<TransactionId, KnownLifecycle>,
+    signed: Option<SigningState>,
     keyring: Keyring,
 }
 
-/// A life as of some record.
+/// A lifecycle up to some record.
 #[derive(Clone, Debug)]
-struct Known {
-    life: Life,
+struct KnownLifecycle {
+    life: Lifecycle,
     upto: u64,
 }
 
-/// What the chain says about its key, and how far it is signed.
+/// The key of the chain, and how far it is signed.
 #[derive(Clone, Debug)]
-struct Signed {
+struct SigningState {
     chain: ChainId,
     key: String,
     /// The last record that a checkpoint covers.
@@ -109,13 +123,13 @@ struct Signed {
     time: Timestamp,
 }
 
-/// Where the keys are, and the one in use once it was needed.
+/// Paths of the keys, and the loaded key.
 #[derive(Debug)]
 pub(crate) struct Keyring {
     pub(crate) path: PathBuf,
-    loaded: Option<Key>,
-    /// Made by a rotation that is not written yet.
-    pending: Option<Key>,
+    loaded: Option<LedgerKey>,
+    /// Created by a rotation that is not recorded yet.
+    pending: Option<LedgerKey>,
 }
 
 impl Keyring {
@@ -123,7 +137,7 @@ impl Keyring {
         Self { path, loaded: None, pending: None }
     }
 
-    /// Where a rotation leaves the next key until the chain has named it.
+    /// Path of the next key until the chain names it.
     pub(crate) fn next(&self) -> PathBuf {
         self.path.with_added_extension("next")
     }
@@ -132,112 +146,145 @@ impl Keyring {
         std::fs::symlink_metadata(&self.path).is_ok()
     }
 
-    /// The key with this public half.
-    fn load(&mut self, public: &str) -> Result<&Key, KeyError> {
+    /// Loads the key with this public half.
+    fn load(&mut self, public: &str) -> Result<&LedgerKey, LedgerKeyError> {
         if self.loaded.as_ref().is_none_or(|key| key.public() != public) {
             self.loaded = Some(self.find(public)?);
         }
-        self.loaded.as_ref().ok_or_else(|| KeyError::Missing { path: self.path.clone() })
+        self.loaded.as_ref().ok_or_else(|| LedgerKeyError::Missing { path: self.path.clone() })
     }
 
     /// [`Keyring::load`] from its file: a key that was replaced or removed meanwhile signs nothing more.
-    fn load_anew(&mut self, public: &str) -> Result<&Key, KeyError> {
+    fn load_anew(&mut self, public: &str) -> Result<&LedgerKey, LedgerKeyError> {
         self.loaded = None;
         self.load(public)
     }
 
-    fn seal(&mut self, public: &str, statement: &[u8]) -> Result<String, KeyError> {
+    fn seal(&mut self, public: &str, statement: &[u8]) -> Result<String, LedgerKeyError> {
         match &self.pending {
             Some(key) if key.public() == public => Ok(key.sign(statement)),
             _ => self.load(public).map(|key| key.sign(statement)),
         }
     }
 
-    /// Whether a key of this node has signed `statement`, whatever the chain says about its key.
+    /// Whether a key of this node has signed `statement`, whatever key the chain names.
     pub(crate) fn has_signed(&self, statement: &[u8], signature: &str) -> bool {
-        let is_by = |key: &Key| key::is_signed(&key.public(), statement, signature);
+        let is_by = |key: &LedgerKey| key::is_signed(&key.public(), statement, signature);
+        // The first path is checked again at the end, because a rotation may move the next key there meanwhile.
         self.loaded.as_ref().is_some_and(is_by)
-            || [self.path.clone(), self.next()]
+            || [self.path.clone(), self.next(), self.path.clone()]
                 .iter()
-                .any(|path| Key::load(path).is_ok_and(|key| is_by(&key)))
+                .any(|path| LedgerKey::load(path).is_ok_and(|key| is_by(&key)))
     }
 
-    pub(crate) fn find(&self, public: &str) -> Result<Key, KeyError> {
-        let current = Key::load(&self.path);
+    fn next_with(&self, public: &str) -> Option<LedgerKey> {
+        LedgerKey::load(&self.next()).ok().filter(|key| key.public() == public)
+    }
+
+    /// Moves the next key into place if it has this public half. Needs the lock: a file that another process exchanges in between
+    /// would replace the only key that can sign.
+    fn promote(&self, public: &str) -> Result<(), LedgerKeyError> {
+        match self.next_with(public) {
+            Some(_) => key::promote(&self.next(), &self.path),
+            None => Ok(()),
+        }
+    }
+
+    /// An error says that the key is lost: missing, or another one. A key that cannot be read by this user is not.
+    fn look_for(&self, public: &str) -> Result<(), LedgerKeyError> {
+        // The first path is checked again at the end, because a rotation may move the next key there meanwhile.
+        let mut paths = [self.path.clone(), self.next(), self.path.clone()].into_iter();
+        if paths.any(|path| LedgerKey::load(&path).is_ok_and(|key| key.public() == public)) {
+            return Ok(());
+        }
+        match LedgerKey::load(&self.path) {
+            Ok(_) => Err(LedgerKeyError::Other { path: self.path.clone() }),
+            Err(error @ (LedgerKeyError::Missing { .. } | LedgerKeyError::NotAKey { .. })) => Err(error),
+            Err(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn find(&self, public: &str) -> Result<LedgerKey, LedgerKeyError> {
+        let current = LedgerKey::load(&self.path);
         if let Ok(key) = current
             && key.public() == public
         {
             return Ok(key);
         }
-        // A rotation that was cut off after the chain had named the new key.
-        let next = self.next();
-        if Key::load(&next).is_ok_and(|key| key.public() == public) {
-            key::promote(&next, &self.path)?;
+        // A rotation was interrupted after the chain had named the new key.
+        if let Some(key) = self.next_with(public) {
+            // WHY NOT wait for the lock: its holder may wait for the store that this process holds. The key works from its current
+            // path, and the lock holder moves it.
+            if let Some(_lock) = KeyLock::try_hold(&self.path)? {
+                self.promote(public)?;
+            }
+            return Ok(key);
         }
-        let key = Key::load(&self.path)?;
-        if key.public() == public { Ok(key) } else { Err(KeyError::Other { path: self.path.clone() }) }
+        let key = LedgerKey::load(&self.path)?;
+        if key.public() == public { Ok(key) } else { Err(LedgerKeyError::Other { path: self.path.clone() }) }
     }
 }
 
-/// What was written, as far as others need it.
+/// Result of a commit.
 #[derive(Debug, Default)]
-pub(crate) struct Committed {
-    pub(crate) results: Vec<Result<Vec<Head>, AppendError>>,
-    pub(crate) checkpoints: Vec<Anchored>,
+pub(crate) struct CommitSummary {
+    pub(crate) results: Vec<Result<Vec<ChainHead>, AppendError>>,
+    pub(crate) checkpoints: Vec<AnchorLine>,
 }
 
-impl Writer {
+impl ChainWriter {
     pub(crate) fn new(
-        store: Box<dyn Store>,
+        store: Box<dyn ChainStore>,
         keyring: Keyring,
         elsewhere: &Elsewhere<'_>,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, ChainStoreError> {
         let mut standing = standing(&*store)?;
         if let Ok(Some(head)) = &standing
             && let Some(broken) = check_elsewhere(&*store, head, elsewhere)?
         {
             standing = Err(broken);
         }
-        if let Ok(Some(head)) = &standing
-            && !keyring.is_there()
-        {
-            let why = format!("`{}`", Bytes::from(keyring.path.as_path()).display());
-            standing = Err(Break { seq: head.seq, what: Flaw::Key { why } });
+        let mut signed = None;
+        if let Ok(Some(head)) = &standing {
+            match check_key(&*store, head, &keyring)? {
+                Ok(state) => signed = state,
+                Err(broken) => standing = Err(broken),
+            }
         }
         let (seen, broken) = match standing {
             Ok(head) => (head, None),
             Err(broken) => (None, Some(broken)),
         };
-        Ok(Self { store, broken, seen, lives: HashMap::new(), signed: None, keyring })
+        Ok(Self { store, broken, seen, lives: HashMap::new(), signed, keyring })
     }
 
-    pub(crate) fn broken(&self) -> Option<&Break> {
+    pub(crate) fn broken(&self) -> Option<&ChainBreak> {
         self.broken.as_ref()
     }
 
-    /// Whether a process that ends here leaves more unsigned than it should. Costs nothing if it wrote nothing.
+    /// Whether a process that exits now leaves too many unsigned records. Free if it wrote nothing.
     pub(crate) fn leaves_unsigned(&self) -> bool {
         let (Some(head), Some(signed), None) = (&self.seen, &self.signed, &self.broken) else { return false };
         let unsigned = head.seq.saturating_sub(signed.upto);
         unsigned >= CHECKPOINT_AT_END || (unsigned > 1 && is_old(signed))
     }
 
-    /// Writes the requests in one step. Whatever is wrong with one of them does not touch the others.
-    pub(crate) fn commit(&mut self, requests: &[Request]) -> Committed {
+    /// Writes the requests in one step. An invalid request does not affect the others.
+    pub(crate) fn commit(&mut self, requests: &[AppendRequest]) -> CommitSummary {
         let mut refused: HashMap<usize, AppendError> = HashMap::new();
         loop {
             let outcome = self.attempt(requests, &mut refused);
             match outcome {
                 Ok(done) => return done.into_committed(requests.len(), refused),
-                Err(StoreError::Taken { key }) => {
-                    // Somebody on another chain was first: whoever wanted the same is out, the rest tries again.
+                Err(ChainStoreError::Taken { key }) => {
+                    // Another chain was first: requests with the same claim fail, the rest is retried.
                     let (id, why) = claim::taken(&key);
                     let loser = requests.iter().enumerate().position(|(at, request)| {
                         !refused.contains_key(&at) && request.events.iter().any(|event| event.claims(&key))
                     });
                     match loser {
                         Some(at) => drop(refused.insert(at, AppendError::OutOfOrder { id, why })),
-                        None => return failed(requests.len(), refused, &StoreError::Taken { key }),
+                        None => return failed(requests.len(), refused, &ChainStoreError::Taken { key }),
                     }
                 }
                 Err(error) => return failed(requests.len(), refused, &error),
@@ -247,13 +294,13 @@ impl Writer {
 
     fn attempt(
         &mut self,
-        requests: &[Request],
+        requests: &[AppendRequest],
         refused: &mut HashMap<usize, AppendError>,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<WriteAttempt, ChainStoreError> {
         let Self { store, broken, seen, lives, signed, keyring } = self;
-        let mut written = Written::default();
+        let mut written = WriteAttempt::default();
         store.append(&mut |rows| {
-            written = Written::default();
+            written = WriteAttempt::default();
             if broken.is_none() {
                 match checked_end(rows, seen.as_ref())? {
                     Ok(end) => written.head = end,
@@ -279,7 +326,7 @@ impl Writer {
                     return Ok(Batch::default());
                 }
             }
-            let plan = Plan {
+            let plan = BatchPlan {
                 rows,
                 head: written.head.clone(),
                 entries: Vec::new(),
@@ -295,8 +342,8 @@ impl Writer {
         Ok(written)
     }
 
-    /// What is on disk now is what we know.
-    fn settle(&mut self, written: &Written) {
+    /// Updates the cached state after a write.
+    fn settle(&mut self, written: &WriteAttempt) {
         if written.fatal.is_some() {
             return;
         }
@@ -311,101 +358,109 @@ impl Writer {
         }
     }
 
-    /// Another key vouches from here on. Both sign; the old one signs everything before first.
-    pub(crate) fn rotate(&mut self) -> Result<(Event, PathBuf), AppendError> {
+    /// Prevents rotations by other processes until it is dropped.
+    pub(crate) fn lock_key(&self) -> Result<KeyLock, AppendError> {
+        KeyLock::hold(&self.keyring.path).map_err(AppendError::key)
+    }
+
+    /// Prepares a rotation. Both keys sign it; the old one signs all earlier records first.
+    pub(crate) fn rotate(&mut self, _lock: &KeyLock) -> Result<Event, AppendError> {
         let state =
             signature_state(&*self.store).map_err(AppendError::of_store)?.map_err(AppendError::Broken)?;
-        let next = self.keyring.next();
-        let new = Key::create_over(&next).map_err(AppendError::key)?;
-        let old = self.keyring.load_anew(&state.key).map_err(AppendError::key)?;
+        // Load the old key again: an interrupted rotation may have left the key that the chain names.
+        self.keyring.loaded = None;
+        let old = self.keyring.find(&state.key).map_err(AppendError::key)?;
+        self.keyring.promote(&state.key).map_err(AppendError::key)?;
+        let new = LedgerKey::create_over(&self.keyring.next()).map_err(AppendError::key)?;
         let statement = key::hand_over(&state.chain, &state.key, &new.public());
-        let event = Event::KeyRotated {
+        let event = Event::LedgerKeyRotated {
             old: state.key,
             new: new.public(),
             by_old: old.sign(&statement),
             by_new: new.sign(&statement),
         };
         self.keyring.pending = Some(new);
-        Ok((event, next))
+        Ok(event)
     }
 
-    /// After the chain has named the next key.
-    pub(crate) fn promote(&mut self, next: &Path) -> Result<(), AppendError> {
-        // Another process of this node that needed the key may have done it.
-        if std::fs::symlink_metadata(next).is_ok() {
-            key::promote(next, &self.keyring.path).map_err(AppendError::key)?;
-        }
+    /// After the rotation was recorded: moves the key that the chain names into place.
+    pub(crate) fn promote(&mut self, _lock: &KeyLock, public: &str) -> Result<(), AppendError> {
+        self.forget_next();
+        self.keyring.promote(public).map_err(AppendError::key)
+    }
+
+    /// After a rotation that was not recorded.
+    pub(crate) fn forget_next(&mut self) {
         self.keyring.loaded = None;
         self.keyring.pending = None;
-        Ok(())
     }
 }
 
-impl Prepared {
+impl PreparedEvent {
     fn claims(&self, key: &str) -> bool {
-        Subject::of(&self.event).claim().as_deref() == Some(key)
+        ClaimSubject::of(&self.event).claim().as_deref() == Some(key)
     }
 }
 
-fn failed(count: usize, mut refused: HashMap<usize, AppendError>, error: &StoreError) -> Committed {
+fn failed(count: usize, mut refused: HashMap<usize, AppendError>, error: &ChainStoreError) -> CommitSummary {
     let results = (0..count)
         .map(|at| Err(refused.remove(&at).unwrap_or_else(|| AppendError::of_store(error.clone()))))
         .collect();
-    Committed { results, checkpoints: Vec::new() }
+    CommitSummary { results, checkpoints: Vec::new() }
 }
 
 /// The result of one attempt.
 #[derive(Debug, Default)]
-struct Written {
-    /// Why nothing at all was written.
+struct WriteAttempt {
+    /// Reason why nothing was written.
     fatal: Option<AppendError>,
-    head: Option<Head>,
-    signed: Option<Signed>,
-    lives: HashMap<TransactionId, Known>,
-    heads: HashMap<usize, Vec<Head>>,
-    checkpoints: Vec<Anchored>,
+    head: Option<ChainHead>,
+    signed: Option<SigningState>,
+    lives: HashMap<TransactionId, KnownLifecycle>,
+    heads: HashMap<usize, Vec<ChainHead>>,
+    checkpoints: Vec<AnchorLine>,
 }
 
-impl Written {
-    fn into_committed(mut self, count: usize, mut refused: HashMap<usize, AppendError>) -> Committed {
+impl WriteAttempt {
+    fn into_committed(mut self, count: usize, mut refused: HashMap<usize, AppendError>) -> CommitSummary {
         let results = (0..count).map(|at| match (&self.fatal, refused.remove(&at)) {
             (Some(error), _) => Err(error.clone()),
             (None, Some(error)) => Err(error),
             (None, None) => Ok(self.heads.remove(&at).unwrap_or_default()),
         });
-        Committed { results: results.collect(), checkpoints: self.checkpoints }
+        CommitSummary { results: results.collect(), checkpoints: self.checkpoints }
     }
 }
 
-/// A batch in the making.
-struct Plan<'a> {
-    rows: &'a dyn Rows,
-    head: Option<Head>,
-    entries: Vec<Entry>,
-    known: &'a HashMap<TransactionId, Known>,
-    lives: HashMap<TransactionId, Known>,
+/// A batch under construction.
+struct BatchPlan<'a> {
+    rows: &'a dyn ChainRows,
+    head: Option<ChainHead>,
+    entries: Vec<BatchRow>,
+    known: &'a HashMap<TransactionId, KnownLifecycle>,
+    lives: HashMap<TransactionId, KnownLifecycle>,
     claims: HashSet<String>,
-    signed: Option<Signed>,
-    checkpoints: Vec<Anchored>,
+    signed: Option<SigningState>,
+    checkpoints: Vec<AnchorLine>,
 }
 
-/// What is undone if a request turns out to be impossible.
-struct Mark {
+/// State to return to if a request fails.
+struct BatchMark {
     entries: usize,
-    head: Option<Head>,
-    lives: Vec<(TransactionId, Option<Known>)>,
-    signed: Option<Signed>,
+    head: Option<ChainHead>,
+    lives: Vec<(TransactionId, Option<KnownLifecycle>)>,
+    signed: Option<SigningState>,
     checkpoints: usize,
 }
 
-impl Plan<'_> {
+impl BatchPlan<'_> {
     fn fill(
         mut self,
-        requests: &[Request],
+        requests: &[AppendRequest],
         refused: &mut HashMap<usize, AppendError>,
         keyring: &mut Keyring,
-        written: &mut Written,
-    ) -> Result<Batch, StoreError> {
+        written: &mut WriteAttempt,
+    ) -> Result<Batch, ChainStoreError> {
         let mut forget = Vec::new();
         for (at, request) in requests.iter().enumerate() {
             if refused.contains_key(&at) {
@@ -424,9 +479,7 @@ impl Plan<'_> {
             }
         }
         let wanted = requests.iter().map(|request| request.checkpoint).max();
-        if self.is_due(wanted.unwrap_or(Wanted::WhenDue))
-            && let Err(error) = self.checkpoint(keyring)
-        {
+        if let Err(error) = self.checkpoint_if_due(wanted.unwrap_or(CheckpointTiming::WhenDue), keyring) {
             written.fatal = Some(error);
             return Ok(Batch::default());
         }
@@ -444,9 +497,9 @@ impl Plan<'_> {
         Ok(Batch { entries: self.entries, forget, seal })
     }
 
-    fn mark(&self, request: &Request) -> Mark {
+    fn mark(&self, request: &AppendRequest) -> BatchMark {
         let touched = request.events.iter().filter_map(|prepared| prepared.event.transaction());
-        Mark {
+        BatchMark {
             entries: self.entries.len(),
             head: self.head.clone(),
             lives: touched.map(|id| (id.clone(), self.lives.get(id).cloned())).collect(),
@@ -455,7 +508,7 @@ impl Plan<'_> {
         }
     }
 
-    fn undo(&mut self, mark: Mark) {
+    fn undo(&mut self, mark: BatchMark) {
         for entry in self.entries.drain(mark.entries..) {
             if let Some(key) = &entry.claim {
                 self.claims.remove(key);
@@ -472,35 +525,38 @@ impl Plan<'_> {
         self.checkpoints.truncate(mark.checkpoints);
     }
 
-    fn add(&mut self, request: &Request, keyring: &mut Keyring) -> Result<Vec<Head>, AppendError> {
-        if request.checkpoint == Wanted::Before && self.has_unsigned() {
+    fn add(&mut self, request: &AppendRequest, keyring: &mut Keyring) -> Result<Vec<ChainHead>, AppendError> {
+        if request.checkpoint == CheckpointTiming::Before && self.has_unsigned() {
             self.checkpoint(keyring)?;
         }
         request.events.iter().map(|prepared| self.add_one(prepared)).collect()
     }
 
-    fn add_one(&mut self, prepared: &Prepared) -> Result<Head, AppendError> {
+    fn add_one(&mut self, prepared: &PreparedEvent) -> Result<ChainHead, AppendError> {
         let event = &prepared.event;
         let seq = self.head.as_ref().map_or(1, |head| head.seq.saturating_add(1));
         self.follow(event, seq)?;
         self.check_grant(event)?;
-        let subject = Subject::of(event);
+        let subject = ClaimSubject::of(event);
         if let Some(key) = subject.claim() {
-            // Where a question costs a journey, the answer is left to the step that writes.
-            let taken =
-                self.claims.contains(&key) || (self.rows.chains() == Chains::This && self.claimed(&key)?);
+            // Where a query is a round trip, the write itself detects the conflict.
+            let taken = self.claims.contains(&key)
+                || (self.rows.chains() == ChainSelection::This && self.claimed(&key)?);
             if taken {
                 let (id, why) = claim::taken(&key);
                 return Err(AppendError::OutOfOrder { id, why });
             }
             self.claims.insert(key);
         }
-        if let Event::KeyRotated { new, .. } = event
+        if let Event::LedgerKeyRotated { old, new, .. } = event
             && let Some(signed) = &mut self.signed
         {
+            if signed.key != *old {
+                return Err(AppendError::RotatedMeanwhile);
+            }
             signed.key.clone_from(new);
         }
-        let entry = Entry {
+        let entry = BatchRow {
             claim: subject.claim(),
             life: subject.life_change(),
             row: Row::after(self.head.as_ref(), prepared.draft.clone()),
@@ -508,7 +564,7 @@ impl Plan<'_> {
         Ok(self.push(entry))
     }
 
-    fn push(&mut self, entry: Entry) -> Head {
+    fn push(&mut self, entry: BatchRow) -> ChainHead {
         let head = entry.row.head();
         self.head = Some(head.clone());
         self.entries.push(entry);
@@ -519,7 +575,7 @@ impl Plan<'_> {
         self.rows.claimed(key).map(|seq| seq.is_some()).map_err(AppendError::of_store)
     }
 
-    /// The order of events of one transaction.
+    /// Checks the order of events of one transaction.
     fn follow(&mut self, event: &Event, seq: u64) -> Result<(), AppendError> {
         let Some(id) = event.transaction() else { return Ok(()) };
         let mut known = match self.lives.get(id) {
@@ -527,18 +583,24 @@ impl Plan<'_> {
             None => self.caught_up(id)?,
         };
         let out_of_order = |why| AppendError::OutOfOrder { id: id.to_string(), why };
+        // Pruning keeps open transactions. A missing body here may have been a denial.
+        if known.life.is_partly_forgotten()
+            && matches!(event, Event::CallIntended { .. } | Event::GrantCreated(_))
+        {
+            return Err(out_of_order(LifecycleError::NotPermitted));
+        }
         known.life.follow(event).map_err(out_of_order)?;
         known.upto = seq;
         self.lives.insert(id.clone(), known);
         Ok(())
     }
 
-    /// What the store says of a transaction by now.
-    fn caught_up(&self, id: &TransactionId) -> Result<Known, AppendError> {
-        let mut known = Known { life: Life::default(), upto: 0 };
-        let mut select = Select::about(id.as_str());
-        // What other chains say meanwhile has no number after which to look.
-        if let (Some(cached), Chains::This) = (self.known.get(id), self.rows.chains()) {
+    /// The current lifecycle of a transaction in the store.
+    fn caught_up(&self, id: &TransactionId) -> Result<KnownLifecycle, AppendError> {
+        let mut known = KnownLifecycle { life: Lifecycle::default(), upto: 0 };
+        let mut select = RowQuery::about(id.as_str());
+        // Records of other chains have no number to continue from.
+        if let (Some(cached), ChainSelection::This) = (self.known.get(id), self.rows.chains()) {
             known = cached.clone();
             select.numbers.0 = known.upto.saturating_add(1);
         }
@@ -546,8 +608,8 @@ impl Plan<'_> {
             known.upto = row.seq;
             let out_of_order = |why| AppendError::OutOfOrder { id: id.to_string(), why };
             if row.body.is_none() {
-                let kind = Kind::of_word(&row.kind).unwrap_or(Kind::Refused);
-                known.life.step(Step::Forgotten(kind)).map_err(out_of_order)?;
+                let kind = Kind::of_word(&row.kind).unwrap_or(Kind::CallRefused);
+                known.life.step(LifecycleStep::Forgotten(kind)).map_err(out_of_order)?;
                 continue;
             }
             let record = Record::of_row(row).map_err(AppendError::Broken)?;
@@ -556,51 +618,54 @@ impl Plan<'_> {
         Ok(known)
     }
 
-    /// A stored answer is used only while it is there and as often as it says.
+    /// A grant is used only while it is in force and within its use limit.
     fn check_grant(&self, event: &Event) -> Result<(), AppendError> {
-        let (Some(grant), Event::Intent { .. } | Event::GrantRevoked { .. }) = (event.grant(), event) else {
+        let (Some(grant), Event::CallIntended { .. } | Event::GrantRevoked { .. }) = (event.grant(), event)
+        else {
             return Ok(());
         };
         let refused = |why| Err(AppendError::OutOfOrder { id: grant.to_string(), why });
         let (made, revoked) = (format!("granted {grant}"), format!("revoked {grant}"));
         if !self.claims.contains(&made) && !self.claimed(&made)? {
-            return refused(OutOfOrder::NotGranted);
+            return refused(LifecycleError::NotGranted);
         }
         if self.claims.contains(&revoked) || self.claimed(&revoked)? {
-            return refused(OutOfOrder::RevokedTwice);
+            return refused(LifecycleError::RevokedTwice);
         }
-        if let Event::Intent { .. } = event
-            && self.uses_left(grant.as_str())? == Some(0)
-        {
-            return refused(OutOfOrder::UsedUp);
+        if let Event::GrantRevoked { .. } = event {
+            return Ok(());
         }
-        Ok(())
+        // A claim proves that a grant existed; only its record says what it covers.
+        let Some(made) = self.grant(grant)? else { return refused(LifecycleError::NotGranted) };
+        match made.max_uses {
+            Some(uses) if self.used(grant.as_str())? >= u64::from(uses) => refused(LifecycleError::UsedUp),
+            _ => Ok(()),
+        }
     }
 
-    /// `None`: without a limit.
-    fn uses_left(&self, grant: &str) -> Result<Option<u64>, AppendError> {
-        let stored = collect(self.rows, &Select::about(grant)).map_err(AppendError::of_store)?;
+    /// The record of the grant. `None`: no active chain has it.
+    fn grant(&self, grant: &GrantId) -> Result<Option<Box<GrantRecord>>, AppendError> {
+        let select = RowQuery::about(grant.as_str()).kinds(&[Kind::GrantCreated]);
+        let stored = collect(self.rows, &select).map_err(AppendError::of_store)?;
         let new = self.entries.iter().map(|entry| &entry.row);
-        let about =
-            stored.iter().chain(new.filter(|row| row.ids.split_ascii_whitespace().any(|id| id == grant)));
-        let (mut limit, mut used) = (None, 0);
-        for row in about {
-            match Kind::of_word(&row.kind) {
-                Some(Kind::Intent) => used += 1,
-                Some(Kind::GrantMade) => {
-                    if let Event::GrantMade(made) =
-                        Record::of_row(row.clone()).map_err(AppendError::Broken)?.event
-                    {
-                        limit = made.uses.map(u64::from);
-                    }
-                }
+        for row in stored.iter().chain(new.filter(|row| is_about(row, Kind::GrantCreated, grant.as_str()))) {
+            match Record::of_row(row.clone()).map_err(AppendError::Broken)?.event {
+                Event::GrantCreated(made) if made.grant == *grant => return Ok(Some(made)),
                 _ => {}
             }
         }
-        Ok(limit.map(|limit| limit.saturating_sub(used)))
+        Ok(None)
     }
 
-    /// How many records no checkpoint covers.
+    /// Number of uses of a grant. Chains that were set aside count too; otherwise setting one aside would restore its uses.
+    fn used(&self, grant: &str) -> Result<u64, AppendError> {
+        let select = RowQuery::ever_about(grant).kinds(&[Kind::CallIntended]);
+        let stored = collect(self.rows, &select).map_err(AppendError::of_store)?;
+        let new = self.entries.iter().filter(|entry| is_about(&entry.row, Kind::CallIntended, grant)).count();
+        Ok(stored.len().saturating_add(new) as u64)
+    }
+
+    /// Number of records without a checkpoint.
     fn unsigned(&self) -> u64 {
         let last = self.head.as_ref().map_or(0, |head| head.seq);
         last.saturating_sub(self.signed.as_ref().map_or(0, |signed| signed.upto))
@@ -611,41 +676,61 @@ impl Plan<'_> {
         self.unsigned() > u64::from(self.signed.as_ref().is_some_and(|signed| signed.upto > 0))
     }
 
-    fn is_due(&self, wanted: Wanted) -> bool {
+    /// Writes a checkpoint if due. A node with nothing to sign still records the heads of other chains on request.
+    fn checkpoint_if_due(
+        &mut self,
+        wanted: CheckpointTiming,
+        keyring: &mut Keyring,
+    ) -> Result<(), AppendError> {
+        let is_due = self.is_due(wanted)
+            || (wanted == CheckpointTiming::Now && self.signed.is_some() && !self.unwitnessed()?.is_empty());
+        if is_due { self.checkpoint(keyring) } else { Ok(()) }
+    }
+
+    fn is_due(&self, wanted: CheckpointTiming) -> bool {
         let (unsigned, Some(signed)) = (self.unsigned(), &self.signed) else { return false };
         if !self.has_unsigned() {
             return false;
         }
         let is_old = is_old(signed);
         match wanted {
-            Wanted::Now => true,
-            Wanted::AtEnd => unsigned >= CHECKPOINT_AT_END || is_old,
-            Wanted::WhenDue | Wanted::Before => {
+            CheckpointTiming::Now => true,
+            CheckpointTiming::AtEnd => unsigned >= CHECKPOINT_AT_END || is_old,
+            CheckpointTiming::WhenDue | CheckpointTiming::Before => {
                 !self.entries.is_empty() && (unsigned >= CHECKPOINT_RECORDS || is_old)
             }
         }
     }
 
-    /// Writes down where the other chains stand, as far as they have moved since the last time.
+    /// Witnesses the heads of other chains that have moved since the last time.
     fn witness(&mut self) -> Result<(), AppendError> {
-        let others = self.rows.others().map_err(AppendError::of_store)?;
-        if others.is_empty() {
-            return Ok(());
-        }
-        let count = others.len() as u64;
-        let before = collect(self.rows, &Select::newest(count.saturating_mul(4)).kinds(&[Kind::Witnessed]));
-        let before = before.map_err(AppendError::of_store)?;
-        for WitnessedHead { chain, head, key } in others {
-            let event = Event::Witnessed { chain, head, key };
-            let prepared = Prepared::new(&event, Timestamp::now()).map_err(AppendError::encode)?;
-            if !before.iter().any(|row| row.digest == prepared.draft.digest) {
-                self.push(prepared.after(self.head.as_ref()));
-            }
+        for prepared in self.unwitnessed()? {
+            self.push(prepared.after(self.head.as_ref()));
         }
         Ok(())
     }
 
-    /// The signature over the end that this batch makes, where the store keeps one.
+    fn unwitnessed(&self) -> Result<Vec<PreparedEvent>, AppendError> {
+        let others = self.rows.others().map_err(AppendError::of_store)?;
+        let mut moved = Vec::new();
+        if others.is_empty() {
+            return Ok(moved);
+        }
+        let count = others.len() as u64;
+        let newest = RowQuery::newest(count.saturating_mul(4))
+            .kinds(&[Kind::ChainWitnessed, Kind::ChainWitnessRefused]);
+        let before = collect(self.rows, &newest).map_err(AppendError::of_store)?;
+        for other in others {
+            let prepared =
+                PreparedEvent::new(&other.event(), Timestamp::now()).map_err(AppendError::encode)?;
+            if !before.iter().any(|row| row.digest == prepared.draft.digest) {
+                moved.push(prepared);
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Seal over the new head, if the store keeps one.
     fn seal(&self, keyring: &mut Keyring) -> Result<Option<String>, AppendError> {
         let (Some(head), Some(signed), false) = (&self.head, &self.signed, self.entries.is_empty()) else {
             return Ok(None);
@@ -660,47 +745,62 @@ impl Plan<'_> {
         self.witness()?;
         let (Some(head), Some(signed)) = (self.head.clone(), self.signed.clone()) else { return Ok(()) };
         let first = signed.upto.saturating_add(1);
-        let mut tree = Growing::default();
-        let broken = |seq| AppendError::Broken(Break { seq, what: Flaw::HashMismatch });
+        let mut tree = MerkleFrontier::default();
+        let broken = |seq| AppendError::Broken(ChainBreak { seq, what: ChainFlaw::HashMismatch });
         let stored = checkpoint::hashes(self.rows, first, head.seq).map_err(AppendError::of_store)?;
         stored.ok_or_else(|| broken(first))?.iter().for_each(|hash| tree.push(hash));
         for entry in self.entries.iter().filter(|entry| entry.row.seq >= first) {
             tree.push(&unhex(&entry.row.hash).ok_or_else(|| broken(entry.row.seq))?);
         }
-        let covered =
-            Covered { chain: &signed.chain, first, last: head.seq, head: &head.hash, root: tree.root() };
+        let covered = CheckpointRange {
+            chain: &signed.chain,
+            first,
+            last: head.seq,
+            head: &head.hash,
+            root: tree.root(),
+        };
         let time = Timestamp::now();
         let key = keyring.load_anew(&signed.key).map_err(AppendError::key)?;
         let checkpoint = Checkpoint::sign(&covered, key, time);
-        let event = Event::Checkpoint(checkpoint.clone());
-        let prepared = Prepared::new(&event, time).map_err(AppendError::encode)?;
+        let event = Event::CheckpointSigned(checkpoint.clone());
+        let prepared = PreparedEvent::new(&event, time).map_err(AppendError::encode)?;
         let seq = self.push(prepared.after(Some(&head))).seq;
-        self.signed = Some(Signed { upto: head.seq, time, ..signed });
-        self.checkpoints.push(Anchored { seq, checkpoint });
+        self.signed = Some(SigningState { upto: head.seq, time, ..signed });
+        self.checkpoints.push(AnchorLine { seq, checkpoint });
         Ok(())
     }
 }
 
-/// A clock that went back is no reason to wait for it.
-fn is_old(signed: &Signed) -> bool {
+fn is_about(row: &Row, kind: Kind, id: &str) -> bool {
+    Kind::of_word(&row.kind) == Some(kind) && row.ids.split_ascii_whitespace().any(|about| about == id)
+}
+
+/// A clock that was set back does not delay a checkpoint.
+fn is_old(signed: &SigningState) -> bool {
     Timestamp::now().duration_since(signed.time).abs() >= CHECKPOINT_TIME
 }
 
-/// What is known of a chain outside its store.
+/// Knowledge about a chain from outside its store.
 #[derive(Debug, Default)]
 pub(crate) struct Elsewhere<'a> {
-    pub(crate) anchor: Option<&'a Anchor>,
-    /// What the node remembers of its own chain.
-    pub(crate) remembered: Option<io::Result<Remembered>>,
+    pub(crate) anchor: Option<&'a CheckpointAnchor>,
+    pub(crate) memory: Option<Memory>,
+}
+
+/// Local memory of a node about its chain, and its keys.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) remembered: io::Result<Remembered>,
+    pub(crate) keyring: Keyring,
 }
 
 pub(crate) fn check_elsewhere(
-    rows: &dyn Rows,
-    head: &Head,
+    rows: &dyn ChainRows,
+    head: &ChainHead,
     elsewhere: &Elsewhere<'_>,
-) -> Result<Option<Break>, StoreError> {
-    if let Some(remembered) = &elsewhere.remembered
-        && let Some(broken) = check_remembered(rows, head, remembered)?
+) -> Result<Option<ChainBreak>, ChainStoreError> {
+    if let Some(memory) = &elsewhere.memory
+        && let Some(broken) = check_remembered(rows, head, memory)?
     {
         return Ok(Some(broken));
     }
@@ -710,18 +810,22 @@ pub(crate) fn check_elsewhere(
     }
 }
 
-/// What this node last signed must be in its chain, and its chain must be the one it was, or continue it.
+/// The last signed head of this node must be in its chain, and the chain must be the remembered one or continue it.
+///
+/// A first record can claim to continue another chain. So a continuation counts only if a key of this node has signed its head, and
+/// with it every earlier record.
 fn check_remembered(
-    rows: &dyn Rows,
-    head: &Head,
-    remembered: &io::Result<Remembered>,
-) -> Result<Option<Break>, StoreError> {
-    let rolled_back = |anchored| Ok(Some(Break { seq: head.seq, what: Flaw::RolledBack { anchored } }));
-    let kept = match remembered {
+    rows: &dyn ChainRows,
+    head: &ChainHead,
+    memory: &Memory,
+) -> Result<Option<ChainBreak>, ChainStoreError> {
+    let rolled_back =
+        |anchored| Ok(Some(ChainBreak { seq: head.seq, what: ChainFlaw::RolledBack { anchored } }));
+    let kept = match &memory.remembered {
         Ok(kept) => kept,
         Err(why) => return rolled_back(format!("it cannot be read: {why}")),
     };
-    match collect(rows, &Select::numbered(1, 1))?.pop().map(Record::of_row) {
+    match collect(rows, &RowQuery::numbered(1, 1))?.pop().map(Record::of_row) {
         Some(Ok(Record { event: Event::ChainStarted { chain, .. }, .. })) if chain == kept.chain => {
             if is_there(rows, &kept.head)? {
                 Ok(None)
@@ -729,8 +833,9 @@ fn check_remembered(
                 rolled_back(kept.head.to_string())
             }
         }
-        Some(Ok(Record { event: Event::ChainStarted { continues: Some(before), .. }, .. }))
-            if before.proof.as_ref().is_some_and(|proof| proof.chain == kept.chain) =>
+        Some(Ok(Record { event: Event::ChainStarted { chain, continues: Some(before), .. }, .. }))
+            if before.proof.as_ref().is_some_and(|proof| proof.chain == kept.chain)
+                && is_sealed(rows, &chain, head, &memory.keyring)? =>
         {
             Ok(None)
         }
@@ -738,18 +843,17 @@ fn check_remembered(
     }
 }
 
-/// What can be said of the chain without walking it: its last record follows the one before, and of the newest none is
-/// missing.
-fn standing(rows: &dyn Rows) -> Result<Result<Option<Head>, Break>, StoreError> {
+/// Checks without a full walk: the last record follows its predecessor, and none of the newest is missing.
+fn standing(rows: &dyn ChainRows) -> Result<Result<Option<ChainHead>, ChainBreak>, ChainStoreError> {
     let mut found = Ok(Ok(None));
     rows.at_once(&mut || found = standing_now(rows))?;
     found
 }
 
-fn standing_now(rows: &dyn Rows) -> Result<Result<Option<Head>, Break>, StoreError> {
+fn standing_now(rows: &dyn ChainRows) -> Result<Result<Option<ChainHead>, ChainBreak>, ChainStoreError> {
     let end = match checked_end(rows, None) {
-        Err(StoreError::Malformed { seq, reason }) => {
-            return Ok(Err(Break { seq, what: Flaw::Malformed { reason } }));
+        Err(ChainStoreError::Malformed { seq, reason }) => {
+            return Ok(Err(ChainBreak { seq, what: ChainFlaw::Malformed { reason } }));
         }
         end => end?,
     };
@@ -760,15 +864,18 @@ fn standing_now(rows: &dyn Rows) -> Result<Result<Option<Head>, Break>, StoreErr
         return Ok(end);
     }
     let reason = format!("the {expected} newest numbers have {found} records");
-    Ok(Err(Break { seq: head.seq, what: Flaw::Malformed { reason } }))
+    Ok(Err(ChainBreak { seq: head.seq, what: ChainFlaw::Malformed { reason } }))
 }
 
 /// The head, if the last record follows the one before it and the head seen earlier is still in the chain.
-fn checked_end(rows: &dyn Rows, seen: Option<&Head>) -> Result<Result<Option<Head>, Break>, StoreError> {
-    let newest = match collect(rows, &Select::newest(2)) {
-        Err(StoreError::Malformed { reason, .. }) => {
+fn checked_end(
+    rows: &dyn ChainRows,
+    seen: Option<&ChainHead>,
+) -> Result<Result<Option<ChainHead>, ChainBreak>, ChainStoreError> {
+    let newest = match collect(rows, &RowQuery::newest(2)) {
+        Err(ChainStoreError::Malformed { reason, .. }) => {
             let seq = seen.map_or(0, |head| head.seq);
-            return Ok(Err(Break { seq, what: Flaw::Malformed { reason } }));
+            return Ok(Err(ChainBreak { seq, what: ChainFlaw::Malformed { reason } }));
         }
         newest => newest?,
     };
@@ -782,44 +889,55 @@ fn checked_end(rows: &dyn Rows, seen: Option<&Head>) -> Result<Result<Option<Hea
 }
 
 fn check_seen(
-    rows: &dyn Rows,
-    head: Option<&Head>,
-    seen: Option<&Head>,
-) -> Result<Result<(), Break>, StoreError> {
+    rows: &dyn ChainRows,
+    head: Option<&ChainHead>,
+    seen: Option<&ChainHead>,
+) -> Result<Result<(), ChainBreak>, ChainStoreError> {
     let Some(seen) = seen else { return Ok(Ok(())) };
     let last = head.map_or(0, |head| head.seq);
     if last < seen.seq {
-        return Ok(Err(Break { seq: last + 1, what: Flaw::Truncated { expected: seen.seq } }));
+        return Ok(Err(ChainBreak { seq: last + 1, what: ChainFlaw::Truncated { expected: seen.seq } }));
     }
     if head == Some(seen) || is_there(rows, seen)? {
         return Ok(Ok(()));
     }
-    Ok(Err(Break { seq: seen.seq, what: Flaw::Rewritten }))
+    Ok(Err(ChainBreak { seq: seen.seq, what: ChainFlaw::Rewritten }))
 }
 
-fn is_there(rows: &dyn Rows, head: &Head) -> Result<bool, StoreError> {
-    let found = collect(rows, &Select::numbered(head.seq, head.seq))?;
+fn is_there(rows: &dyn ChainRows, head: &ChainHead) -> Result<bool, ChainStoreError> {
+    let found = collect(rows, &RowQuery::numbered(head.seq, head.seq))?;
     Ok(found.iter().any(|row| row.hash == head.hash))
 }
 
-/// A record that somebody else has put behind the end of this chain shows here: they do not have the key of the node.
+/// Detects a record that another role appended to this chain, because that role lacks the key of the node.
 fn check_seal(
-    rows: &dyn Rows,
-    head: Option<&Head>,
-    signed: Option<&Signed>,
+    rows: &dyn ChainRows,
+    head: Option<&ChainHead>,
+    signed: Option<&SigningState>,
     keyring: &Keyring,
-) -> Result<Option<Break>, StoreError> {
-    let (Some(head), Some(signed), Some(seal)) = (head, signed, rows.seal()?) else { return Ok(None) };
-    let is_ours = keyring.has_signed(&seal::end(&signed.chain, head), &seal);
-    Ok((!is_ours).then_some(Break { seq: head.seq, what: Flaw::Unsealed }))
+) -> Result<Option<ChainBreak>, ChainStoreError> {
+    let (Some(head), Some(signed)) = (head, signed) else { return Ok(None) };
+    let is_ours = is_sealed(rows, &signed.chain, head, keyring)?;
+    Ok((!is_ours).then_some(ChainBreak { seq: head.seq, what: ChainFlaw::Unsealed }))
 }
 
-/// What the records say about the key and the checkpoints.
-fn signature_state(rows: &dyn Rows) -> Result<Result<Signed, Break>, StoreError> {
-    let newest = |kind: Kind| -> Result<Option<Row>, StoreError> {
-        Ok(collect(rows, &Select::newest(1).kinds(&[kind]))?.pop())
+/// Whether a key of this node has signed the head, if the store keeps seals.
+fn is_sealed(
+    rows: &dyn ChainRows,
+    chain: &ChainId,
+    head: &ChainHead,
+    keyring: &Keyring,
+) -> Result<bool, ChainStoreError> {
+    let Some(seal) = rows.seal()? else { return Ok(true) };
+    Ok(keyring.has_signed(&seal::end(chain, head), &seal))
+}
+
+/// Key and checkpoints according to the records.
+fn signature_state(rows: &dyn ChainRows) -> Result<Result<SigningState, ChainBreak>, ChainStoreError> {
+    let newest = |kind: Kind| -> Result<Option<Row>, ChainStoreError> {
+        Ok(collect(rows, &RowQuery::newest(1).kinds(&[kind]))?.pop())
     };
-    let no_beginning = Break { seq: 1, what: Flaw::NoBeginning };
+    let no_beginning = ChainBreak { seq: 1, what: ChainFlaw::NoBeginning };
     let Some(start) = newest(Kind::ChainStarted)? else { return Ok(Err(no_beginning)) };
     let start = match Record::of_row(start) {
         Ok(record) => record,
@@ -828,12 +946,12 @@ fn signature_state(rows: &dyn Rows) -> Result<Result<Signed, Break>, StoreError>
     let (started, Event::ChainStarted { chain, key, .. }) = (start.timestamp(), start.event) else {
         return Ok(Err(no_beginning));
     };
-    let mut signed = Signed { chain, key, upto: 0, time: started };
-    for kind in [Kind::KeyRotated, Kind::Checkpoint] {
+    let mut signed = SigningState { chain, key, upto: 0, time: started };
+    for kind in [Kind::LedgerKeyRotated, Kind::CheckpointSigned] {
         let Some(row) = newest(kind)? else { continue };
         match Record::of_row(row).map(|record| record.event) {
-            Ok(Event::KeyRotated { new, .. }) => signed.key = new,
-            Ok(Event::Checkpoint(checkpoint)) => {
+            Ok(Event::LedgerKeyRotated { new, .. }) => signed.key = new,
+            Ok(Event::CheckpointSigned(checkpoint)) => {
                 signed.upto = checkpoint.last;
                 signed.time = checkpoint.time;
             }
@@ -842,23 +960,4 @@ fn signature_state(rows: &dyn Rows) -> Result<Result<Signed, Break>, StoreError>
         }
     }
     Ok(Ok(signed))
-}
-
-/// The newest checkpoint that was kept elsewhere must be in the chain.
-fn check_anchor(rows: &dyn Rows, head: &Head, anchor: &Anchor) -> Result<Option<Break>, StoreError> {
-    let start = match collect(rows, &Select::numbered(1, 1))?.pop().map(Record::of_row) {
-        Some(Ok(Record { event: Event::ChainStarted { chain, continues, .. }, .. })) => (chain, continues),
-        _ => return Ok(Some(Break { seq: 1, what: Flaw::NoBeginning })),
-    };
-    let rolled_back = |seq, anchored| Ok(Some(Break { seq, what: Flaw::RolledBack { anchored } }));
-    match anchor.newest(&start.0) {
-        Err(error) => rolled_back(head.seq, format!("it cannot be read: {error}")),
-        Ok(Newest::Nothing) => Ok(None),
-        Ok(Newest::Other(_)) if start.1.is_some() => Ok(None),
-        Ok(Newest::Other(chain)) => rolled_back(head.seq, format!("chain {chain}")),
-        Ok(Newest::Ours(kept)) => {
-            let covered = Head { seq: kept.checkpoint.last, hash: kept.checkpoint.head.clone() };
-            if is_there(rows, &covered)? { Ok(None) } else { rolled_back(head.seq, covered.to_string()) }
-        }
-    }
 }

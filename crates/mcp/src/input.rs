@@ -1,7 +1,8 @@
-//! What each tool takes. An unknown field is an error: there is no parameter that switches anything off.
+//! Input of each tool. An unknown field is an error, and no parameter switches a check off.
 
 use std::path::PathBuf;
 
+use ringfence_types::CallCeiling;
 use rmcp::model::CallToolResult;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -9,29 +10,30 @@ use serde_json::Value;
 
 use crate::result::malformed;
 
-/// The arguments of a call, or why they make no sense.
+/// Parses the arguments of a call, or returns an error result.
 pub fn read<T: DeserializeOwned>(arguments: &Value) -> Result<T, CallToolResult> {
     T::deserialize(arguments).map_err(|error| malformed(&format!("the arguments make no sense: {error}")))
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Exec {
+pub struct ExecInput {
     pub command: String,
     pub cwd: Option<PathBuf>,
     pub description: Option<String>,
+    pub ceiling: Option<CallCeiling>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Read {
+pub struct ReadInput {
     pub path: PathBuf,
     pub first_line: Option<usize>,
     pub lines: Option<usize>,
 }
 
-impl Read {
-    /// The lines that are wanted.
+impl ReadInput {
+    /// The selected lines.
     pub fn part_of(&self, all: &str) -> String {
         let first = self.first_line.unwrap_or(1).saturating_sub(1);
         all.split_inclusive('\n').skip(first).take(self.lines.unwrap_or(usize::MAX)).collect()
@@ -40,14 +42,14 @@ impl Read {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Write {
+pub struct WriteFileInput {
     pub path: PathBuf,
     pub content: String,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Edit {
+pub struct EditInput {
     pub path: PathBuf,
     pub old_text: String,
     pub new_text: String,
@@ -55,11 +57,11 @@ pub struct Edit {
     pub all: bool,
 }
 
-/// The longest file that is made: as long as one that is read may be.
+/// Largest file that an edit may produce, equal to the largest that can be read.
 const MOST: usize = 25 << 20;
 
-impl Edit {
-    /// What the file is to be, and how often it was replaced.
+impl EditInput {
+    /// Applies the edit and returns the new content with the number of replacements.
     pub fn applied(&self, before: &str) -> Result<(String, usize), CallToolResult> {
         if self.old_text.is_empty() {
             return Err(malformed("`old_text` is empty"));
@@ -77,7 +79,7 @@ impl Edit {
         }
     }
 
-    /// How long the file would be. Known before it is made: a few bytes for each of many can be more than there is memory.
+    /// Length of the result, computed before the edit: many small replacements can exceed memory.
     fn length(&self, before: &str, count: usize) -> Option<usize> {
         let without = before.len() - count * self.old_text.len();
         self.new_text.len().checked_mul(count)?.checked_add(without)
@@ -86,27 +88,27 @@ impl Edit {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct List {
+pub struct ListInput {
     pub path: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Search {
+pub struct SearchInput {
     pub pattern: String,
     pub path: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fetch {
+pub struct FetchInput {
     pub url: String,
     pub method: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "action", rename_all = "snake_case")]
-pub enum Jobs {
+pub enum JobsInput {
     Start { command: String, cwd: Option<PathBuf>, description: Option<String> },
     List {},
     Logs { id: String },
@@ -125,7 +127,7 @@ pub enum JobSignal {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub enum Explain {
+pub enum ExplainInput {
     Command(String),
     Read(PathBuf),
     Write(PathBuf),
@@ -139,7 +141,7 @@ mod tests {
 
     #[test]
     fn an_edit_is_not_longer_than_a_file_may_be() {
-        let edit = |new: &str| Edit {
+        let edit = |new: &str| EditInput {
             path: PathBuf::from("a"),
             old_text: "a".to_owned(),
             new_text: new.to_owned(),

@@ -1,20 +1,20 @@
-//! What clients of the Model Context Protocol are offered, on standard input and output and over HTTP alike: the tools, what
-//! they take, and how results look. What a tool does is elsewhere, behind the door of whoever serves it.
+//! The MCP interface, over standard streams and HTTP: tools, their input, and the form of results. The servers in `cli` and
+//! `daemon` execute the tools.
 //!
-//! What the attacker controls here: every argument of every tool.
+//! The attacker controls every argument of every tool.
 
-mod built_in;
+mod builtin;
 pub mod input;
 pub mod result;
 mod serve;
 pub mod tools;
 
-pub use built_in::BuiltIn;
-pub use serve::{Offered, Serves};
+pub use builtin::BuiltinTool;
+pub use serve::{ToolBackend, ToolServer};
 
 use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
 
-/// How the server introduces itself.
+/// Name and capabilities of the server.
 pub fn introduction(version: &str) -> ServerConfig {
     let mut info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
     info.server_info = Implementation::new("ringfence", version);
@@ -26,12 +26,12 @@ pub fn introduction(version: &str) -> ServerConfig {
     info
 }
 
-/// What a search is, before the path: a program inside the fence, so that what is hidden there is hidden from it.
+/// Command line of a search, before the path. It runs inside the fence, so hidden paths stay hidden.
 pub fn search(pattern: &str) -> [&str; 5] {
     ["grep", "-rnIE", "-e", pattern, "--"]
 }
 
-/// A command as an agent writes it, for a shell.
+/// Wraps a command of an agent for a shell.
 pub fn shell(command: &str) -> [&str; 3] {
     const BASH: &str = "/bin/bash";
     let shell = if std::path::Path::new(BASH).exists() { BASH } else { "/bin/sh" };

@@ -1,21 +1,21 @@
-//! What a client is told about a call.
+//! Results of tool calls.
 
-use ringfence_types::{Denial, EntryKind, Outcome};
+use ringfence_types::{EntryKind, Outcome, RefusalNotice};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 
 use crate::input;
 
-/// The most of one stream or file that is shown; more would only fill the context of a model.
+/// Maximum bytes shown of one stream or file, to protect the context of a model.
 pub const MOST: usize = 256 * 1024;
 
-/// Text of at most [`MOST`] bytes, and whether that is not all.
+/// Text of at most [`MOST`] bytes, and whether it was cut.
 pub fn text(bytes: &[u8]) -> (String, bool) {
     let shown = bytes.get(..MOST).unwrap_or(bytes);
     (String::from_utf8_lossy(shown).into_owned(), shown.len() < bytes.len())
 }
 
-pub fn structured(said: Said, shown: &str) -> CallToolResult {
+pub fn structured(said: ResultFields, shown: &str) -> CallToolResult {
     let is_error = said.get("ended").is_some_and(|ended| ended != "done");
     let content = vec![ContentBlock::text(shown)];
     let mut result = if is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
@@ -23,43 +23,43 @@ pub fn structured(said: Said, shown: &str) -> CallToolResult {
     result
 }
 
-/// The answer was no.
-pub fn refused(denial: &Denial) -> CallToolResult {
+/// Result of a refused call.
+pub fn refused(denial: &RefusalNotice) -> CallToolResult {
     let said = Map::from_iter([("ended".to_owned(), json!("refused")), ("denial".to_owned(), json!(denial))]);
     structured(said, &denial.text())
 }
 
-/// The call itself makes no sense, or something broke.
+/// Result of an invalid or failed call.
 pub fn malformed(why: &str) -> CallToolResult {
     let said = Map::from_iter([("ended".to_owned(), json!("failed")), ("failure".to_owned(), json!(why))]);
     structured(said, why)
 }
 
-/// What every result says, as fields of an object.
-pub type Said = Map<String, Value>;
+/// Common fields of every result.
+pub type ResultFields = Map<String, Value>;
 
-/// A call that was done, with its transaction where it has one.
-pub fn done(transaction: Option<String>) -> Said {
+/// Result of a completed call, with its transaction if it has one.
+pub fn done(transaction: Option<String>) -> ResultFields {
     let mut said = Map::from_iter([("ended".to_owned(), json!("done"))]);
     said.extend(transaction.map(|id| ("transaction".to_owned(), json!(id))));
     said
 }
 
-/// What a command printed.
+/// Output of a command.
 #[derive(Clone, Copy, Debug)]
-pub struct Printed<'p> {
+pub struct CommandOutput<'p> {
     pub stdout: &'p [u8],
     pub stderr: &'p [u8],
 }
 
-/// How a command ended, in the words of every result about one.
-pub fn exited(said: &mut Said, outcome: &Outcome) {
+/// Adds the exit fields, which all results about commands share.
+pub fn exited(said: &mut ResultFields, outcome: &Outcome) {
     say(said, "exit_code", outcome.exit.code());
     say(said, "duration_ms", outcome.duration_ms);
 }
 
 /// Of `exec`.
-pub fn ran(mut said: Said, outcome: &Outcome, printed: Printed<'_>) -> CallToolResult {
+pub fn ran(mut said: ResultFields, outcome: &Outcome, printed: CommandOutput<'_>) -> CallToolResult {
     let ((stdout, more_out), (stderr, more_err)) = (text(printed.stdout), text(printed.stderr));
     let shown = format!("exit code {}\n{stdout}{stderr}", outcome.exit.code());
     let dropped = outcome.stdout.dropped + outcome.stderr.dropped;
@@ -74,7 +74,7 @@ pub fn ran(mut said: Said, outcome: &Outcome, printed: Printed<'_>) -> CallToolR
 }
 
 /// Of `read_file`.
-pub fn content(mut said: Said, all: &str, wanted: &input::Read) -> CallToolResult {
+pub fn content(mut said: ResultFields, all: &str, wanted: &input::ReadInput) -> CallToolResult {
     let (content, truncated) = text(wanted.part_of(all).as_bytes());
     say(&mut said, "total_lines", all.lines().count());
     say(&mut said, "truncated", truncated);
@@ -83,21 +83,21 @@ pub fn content(mut said: Said, all: &str, wanted: &input::Read) -> CallToolResul
 }
 
 /// Of `edit_file`.
-pub fn edited(mut said: Said, count: usize) -> CallToolResult {
+pub fn edited(mut said: ResultFields, count: usize) -> CallToolResult {
     say(&mut said, "replaced", count);
     structured(said, &format!("replaced {count}"))
 }
 
-/// Of `list_dir`. A name that is no text is shown as near to it as text can be.
-pub fn listed(mut said: Said, entries: &[(String, EntryKind)]) -> CallToolResult {
+/// Of `list_dir`. A name that is not UTF-8 is shown lossily.
+pub fn listed(mut said: ResultFields, entries: &[(String, EntryKind)]) -> CallToolResult {
     let names: Vec<&str> = entries.iter().map(|(name, _)| name.as_str()).collect();
     let list: Vec<Value> = entries.iter().map(|(name, kind)| json!({ "name": name, "kind": kind })).collect();
     say(&mut said, "entries", list);
     structured(said, &names.join("\n"))
 }
 
-/// Of `search`, which is done by `grep`.
-pub fn found(mut said: Said, outcome: &Outcome, printed: Printed<'_>) -> CallToolResult {
+/// Of `search`, which runs `grep`.
+pub fn found(mut said: ResultFields, outcome: &Outcome, printed: CommandOutput<'_>) -> CallToolResult {
     const NOTHING_FOUND: u8 = 1;
     if outcome.exit.code() > NOTHING_FOUND && printed.stdout.is_empty() {
         return malformed(&text(printed.stderr).0);
@@ -108,20 +108,20 @@ pub fn found(mut said: Said, outcome: &Outcome, printed: Printed<'_>) -> CallToo
     structured(said, &shown)
 }
 
-/// A page as it came.
+/// A fetched page.
 #[derive(Clone, Debug)]
-pub struct Page<'p> {
+pub struct PageResult<'p> {
     pub status: u16,
-    /// Where it came from in the end.
+    /// URL after redirects.
     pub url: &'p str,
     pub headers: Vec<(String, String)>,
     pub body: &'p [u8],
 }
 
 /// Of `fetch`.
-pub fn fetched(mut said: Said, page: Page<'_>) -> CallToolResult {
+pub fn fetched(mut said: ResultFields, page: PageResult<'_>) -> CallToolResult {
     let (body, truncated) = text(page.body);
-    let headers: Said = page.headers.into_iter().map(|(name, value)| (name, json!(value))).collect();
+    let headers: ResultFields = page.headers.into_iter().map(|(name, value)| (name, json!(value))).collect();
     let shown = format!("{} {}\n{body}", page.status, page.url);
     say(&mut said, "status", page.status);
     say(&mut said, "url", page.url);
@@ -146,19 +146,19 @@ pub fn explained(value: Value) -> CallToolResult {
     result
 }
 
-/// What else there is to know of a call, in one sentence after the other.
-pub fn note(said: &mut Said, notes: impl IntoIterator<Item = String>) {
+/// Adds notes to a result.
+pub fn note(said: &mut ResultFields, notes: impl IntoIterator<Item = String>) {
     let notes: Vec<String> = notes.into_iter().collect();
     if !notes.is_empty() {
-        say(said, "note", notes.join("; "));
+        say(said, "notice", notes.join("; "));
     }
 }
 
-/// Of a call whose outcome is not in the ledger.
+/// Note about a call whose outcome could not be recorded.
 pub fn unrecorded(why: &str) -> String {
     format!("the outcome could not be written to the ledger: {why}")
 }
 
-fn say(said: &mut Said, name: &str, value: impl Into<Value>) {
+fn say(said: &mut ResultFields, name: &str, value: impl Into<Value>) {
     let _before = said.insert(name.to_owned(), value.into());
 }

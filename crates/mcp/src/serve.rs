@@ -1,4 +1,4 @@
-//! What is the same for every server of tools, whatever it does for a call and however its messages come.
+//! Protocol handling that every tool server shares, whatever its transport.
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ListToolsResult, PaginatedRequestParams, ServerConfig, Tool,
@@ -6,36 +6,36 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
-use crate::{BuiltIn, introduction};
+use crate::{BuiltinTool, introduction};
 
-/// Somebody who does what tools are for.
-pub trait Serves: Send + Sync + 'static {
-    /// In a fixed order.
+/// Executes tool calls.
+pub trait ToolBackend: Send + Sync + 'static {
+    /// Tools in a fixed order.
     fn offers(&self) -> Vec<Tool>;
 
-    /// A call of one of those that are offered.
+    /// Calls one of the offered tools.
     fn call(
         &self,
-        tool: BuiltIn,
+        tool: BuiltinTool,
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> impl Future<Output = Result<CallToolResponse, ErrorData>> + Send;
 }
 
-/// The protocol side of them.
+/// The MCP server over a [`ToolBackend`].
 #[derive(Clone, Debug)]
-pub struct Offered<S>(pub S);
+pub struct ToolServer<S>(pub S);
 
-impl<S: Serves> Offered<S> {
-    fn find(&self, name: &str) -> Result<BuiltIn, ErrorData> {
+impl<S: ToolBackend> ToolServer<S> {
+    fn find(&self, name: &str) -> Result<BuiltinTool, ErrorData> {
         let is_offered = self.0.offers().iter().any(|tool| tool.name == name);
-        BuiltIn::of_word(name)
+        BuiltinTool::of_word(name)
             .filter(|_| is_offered)
             .ok_or_else(|| ErrorData::invalid_params(format!("there is no tool `{name}`"), None))
     }
 }
 
-impl<S: Serves> ServerHandler for Offered<S> {
+impl<S: ToolBackend> ServerHandler for ToolServer<S> {
     fn get_info(&self) -> ServerConfig {
         introduction(env!("CARGO_PKG_VERSION"))
     }

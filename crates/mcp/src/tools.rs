@@ -1,18 +1,19 @@
-//! What a client is offered. Names are those of the policy (`docs/tools.md`).
+//! Tool list. Names are those of the policy (`docs/tools.md`).
 
 use std::sync::Arc;
 
+use ringfence_types::{Access, Backend, CallCeiling};
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
-/// Of what becomes of a call that is done on the machine.
+/// Output schema of a call with an effect.
 fn ended(more: Value) -> Value {
     let mut properties = json!({
         "ended": { "enum": ["done", "refused", "failed"] },
         "denial": { "type": "object", "description": "why nothing was done, and what can be done instead" },
         "failure": { "type": "string" },
         "transaction": { "type": "string", "description": "`ringfence ledger show` has all about it" },
-        "note": { "type": "string" },
+        "notice": { "type": "string" },
         "leaks": { "type": "array", "description": "secrets that were on their way out, and what became of them" },
         "network": { "type": "object", "description": "what went through the filtered network, and what did not" },
     });
@@ -53,6 +54,40 @@ fn text() -> Value {
 
 fn described() -> Value {
     json!({ "type": "string", "description": "what it is for, in a few words" })
+}
+
+/// Schema of the ceiling of one command.
+fn ceiling() -> Value {
+    let limit = json!({ "type": "integer", "minimum": 1 });
+    let root = json!({
+        "type": "object", "properties": { "path": path(), "access": { "enum": Access::WORDS } },
+        "required": ["path", "access"], "additionalProperties": false,
+    });
+    let hosts = json!({ "type": "array", "items": text(), "maxItems": CallCeiling::MOST });
+    json!({
+        "type": "object",
+        "description": "run this command alone with less than the session has, in a fence of its own; more is refused",
+        "properties": {
+            "roots": {
+                "type": "array", "items": root, "maxItems": CallCeiling::MOST,
+                "description": "the only roots that it has: `.` is the workspace",
+            },
+            "net": { "oneOf": [
+                { "enum": ["none", "filtered"] },
+                { "type": "object", "properties": { "hosts": hosts }, "required": ["hosts"], "additionalProperties": false },
+            ] },
+            "backend": { "enum": Backend::WORDS },
+            "limits": {
+                "type": "object",
+                "properties": {
+                    "memory_bytes": limit, "processes": limit, "cpu_seconds": limit, "open_files": limit,
+                    "file_size_bytes": limit,
+                },
+                "additionalProperties": false,
+            },
+        },
+        "additionalProperties": false,
+    })
 }
 
 fn done(tool: Tool, more: Value, hints: ToolAnnotations) -> Tool {
@@ -100,8 +135,8 @@ fn jobs() -> Tool {
     )
 }
 
-/// Those of a session of the daemon. The agent is in the fence there as a whole, so that nobody has to be asked about tools of
-/// its own, and pages are got in one way.
+/// Tools of a daemon session. There the whole agent is inside the fence, so no approval of its own tools is needed, and pages have
+/// one way in.
 pub fn of_session() -> Vec<Tool> {
     let mut tools = all();
     tools.retain(|tool| tool.name != "permission_prompt");
@@ -109,7 +144,7 @@ pub fn of_session() -> Vec<Tool> {
     tools
 }
 
-/// In a fixed order.
+/// Tools in a fixed order.
 pub fn all() -> Vec<Tool> {
     vec![
         done(
@@ -117,12 +152,16 @@ pub fn all() -> Vec<Tool> {
                 "exec",
                 "Run a shell command in the workspace, inside a fence: no network unless allowed, no files outside, \
                  /tmp and background state last as long as this connection.",
-                input(json!({ "command": text(), "cwd": path(), "description": described() }), &["command"]),
+                input(
+                    json!({ "command": text(), "cwd": path(), "description": described(), "ceiling": ceiling() }),
+                    &["command"],
+                ),
             ),
             json!({
                 "exit_code": { "type": "integer" }, "stdout": text(), "stderr": text(),
                 "truncated": { "type": "boolean" }, "duration_ms": { "type": "integer" },
                 "limit_hit": { "type": "string" },
+                "posture": { "type": "object", "description": "what held a command with a ceiling" },
             }),
             ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(true),
         ),

@@ -1,14 +1,13 @@
-//! The homes of what runs inside: which one a session has, and how it is made.
+//! The synthetic homes of sessions: which home a session gets, and how it is made.
 //!
-//! A command can leave anything in its home, and the next one obeys it: `.gitconfig`, `.profile`, a program on `PATH`. So a home
-//! belongs to one workspace, one agent and one person, and a session that was given secrets never has the home of one that was
-//! not:
+//! A command can leave files in its home that the next one obeys: `.gitconfig`, `.profile`, a program on
+//! `PATH`. So a home belongs to one workspace, one agent and one principal. A session with secrets never gets
+//! the home of a session without them:
+//! - If a value enters the session as a file or variable, its home is new and is removed with the session.
+//! - If only the proxy has the values, its home is kept, one for each agent and set of secrets.
 //!
-//! - where a value enters the session (a file, a variable), its home is new and is thrown away with the session;
-//! - where only the proxy knows the values, its home is kept, apart from others: one for each agent and set of secrets.
-//!
-//! All work here goes through [`ringfence_sandbox::beneath`]: what a command has left behind neither leads elsewhere nor makes a
-//! later start fail.
+//! All file operations go through [`ringfence_sandbox::beneath`], so files that a command left cannot
+//! redirect them or make a later start fail.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
@@ -21,29 +20,31 @@ use ringfence_types::{Principal, SessionId, WorkspaceId};
 use sha2::{Digest as _, Sha256};
 
 use crate::pipeline::chain;
-use crate::session::{Asked, Setup};
+use crate::session::{HostSetup, SessionSpec};
 
 /// Below the state directory.
 const HOMES: &str = "homes";
-/// Below that: homes that end with their session.
+/// Below `HOMES`: homes that end with their session.
 const FRESH: &str = "fresh";
 /// In the directory of such a session.
 const HOME: &str = "home";
 const TRIES: usize = 16;
+/// Bytes of the digest in a home's name; enough to make a collision infeasible.
+const DIGEST: usize = 16;
 
-/// Who a home belongs to.
+/// What a home belongs to.
 #[derive(Clone, Debug)]
 pub(crate) struct Resident {
     workspace: WorkspaceId,
     agent: Option<String>,
-    /// Somebody with a credential. They can say that they are any agent, so theirs are apart.
+    /// A client with a credential. It can claim to be any agent, so its homes are separate.
     guest: Option<String>,
-    /// What the proxy uses for the session, sorted.
+    /// The secrets that the proxy uses for the session, sorted.
     secrets: Vec<String>,
 }
 
 impl Resident {
-    pub(crate) fn of(workspace: WorkspaceId, asked: &Asked) -> Self {
+    pub(crate) fn of(workspace: WorkspaceId, asked: &SessionSpec) -> Self {
         let is_guest =
             asked.started_with.is_some() || !matches!(asked.started_by, Principal::Operator { .. });
         let guest = is_guest.then(|| asked.started_by.identity());
@@ -55,7 +56,8 @@ impl Resident {
         Self { secrets: names, ..self.clone() }
     }
 
-    /// The owner without an agent has the plain one. Of the rest a digest tells two apart whose names look alike.
+    /// The plain workspace id for the owner without an agent, else a name with a digest, which distinguishes
+    /// similar names.
     fn directory(&self) -> String {
         if self.agent.is_none() && self.guest.is_none() && self.secrets.is_empty() {
             return self.workspace.to_string();
@@ -66,7 +68,7 @@ impl Resident {
             let marked = part.map_or_else(|| "-".to_owned(), |part| format!("+{}:{part}", part.len()));
             digest.update(marked.as_bytes());
         }
-        let end: String = digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let end: String = digest.finalize().iter().take(DIGEST).map(|byte| format!("{byte:02x}")).collect();
         let readable = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '-';
         let name: String =
             self.agent.iter().flat_map(|name| name.chars()).filter(readable).take(24).collect();
@@ -74,48 +76,56 @@ impl Resident {
     }
 }
 
-/// A home that can be used, and what had to be put right for that.
+/// A usable home, and the repairs that were needed.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) path: PathBuf,
     pub(crate) repairs: Repairs,
 }
 
-/// The home that a resident keeps.
-pub(crate) fn kept(setup: &Setup, resident: &Resident) -> io::Result<Prepared> {
+/// The kept home of a resident.
+pub(crate) fn kept(setup: &HostSetup, resident: &Resident) -> io::Result<Prepared> {
     let homes = setup.state_dir.join(HOMES);
     make_private(&homes)?;
     prepared(setup, &homes, OsStr::new(&resident.directory()))
 }
 
-/// Where the kept home of a resident is, whether or not there is one yet.
-pub(crate) fn path(setup: &Setup, resident: &Resident) -> PathBuf {
+/// The path of a resident's kept home, which may not exist yet.
+pub(crate) fn path(setup: &HostSetup, resident: &Resident) -> PathBuf {
     setup.state_dir.join(HOMES).join(resident.directory())
 }
 
-/// Thrown away when it is dropped. What a killed process leaves is removed by the next session that needs one.
+/// Removes the home of a workspace that is no more.
+pub(crate) fn discard(home: &Path) -> io::Result<()> {
+    match (home.parent(), home.file_name()) {
+        (Some(parent), Some(name)) => remove_tree(parent, name),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the home on drop. The next session that needs a fresh home removes those of killed processes.
 #[derive(Debug)]
 pub(crate) struct Lease {
     parent: PathBuf,
     name: String,
-    /// Locked for as long as the home is used.
+    /// Locked while the home is in use.
     _lock: File,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Err(error) = remove_tree(&self.parent, OsStr::new(&self.name)) {
-            tracing::warn!(why = %chain(&error), "the home of a session that had secrets is not gone yet");
+            tracing::warn!(error = %chain(&error), "cannot remove the home of a session with secrets yet");
         }
     }
 }
 
-/// A home that nobody had before and nobody has afterwards.
-pub(crate) fn fresh(setup: &Setup) -> io::Result<(Prepared, Lease)> {
+/// A new home for one session only.
+pub(crate) fn fresh(setup: &HostSetup) -> io::Result<(Prepared, Lease)> {
     let parent = setup.state_dir.join(HOMES).join(FRESH);
     make_private(&parent)?;
     sweep(&parent);
-    // Not the session's own: one with a name lives in several processes, each with secrets of its own.
+    // Not the session's id: a named session spans several processes, each with its own secrets.
     let name = SessionId::random().map_err(io::Error::other)?.to_string();
     let directory = parent.join(&name);
     let lock = claim(&directory)?;
@@ -124,7 +134,8 @@ pub(crate) fn fresh(setup: &Setup) -> io::Result<(Prepared, Lease)> {
     Ok((prepared, lease))
 }
 
-/// Makes the directory of a session and locks it. A sweep of another process can be faster than the lock.
+/// Makes the directory of a session and locks it. A concurrent sweep may remove it before the lock, hence the
+/// retries.
 fn claim(directory: &Path) -> io::Result<File> {
     use std::os::unix::fs::MetadataExt as _;
     for _ in 0..TRIES {
@@ -149,7 +160,7 @@ fn sweep(parent: &Path) {
         match lock.try_lock() {
             Ok(()) => {
                 if let Err(error) = remove_tree(parent, &entry.file_name()) {
-                    tracing::warn!(why = %chain(&error), "a home that a killed session left cannot be removed");
+                    tracing::warn!(error = %chain(&error), "cannot remove the home of a killed session");
                 }
             }
             Err(TryLockError::WouldBlock | TryLockError::Error(_)) => {}
@@ -157,11 +168,11 @@ fn sweep(parent: &Path) {
     }
 }
 
-fn prepared(setup: &Setup, parent: &Path, name: &OsStr) -> io::Result<Prepared> {
+fn prepared(setup: &HostSetup, parent: &Path, name: &OsStr) -> io::Result<Prepared> {
     let mut repairs = Repairs::new();
     let home = Beneath::open(parent, name, &mut repairs)?;
     for (link, target) in setup.toolchains.iter().flat_map(|toolchain| &toolchain.links) {
-        // Packages that have to be fetched again are no reason not to start.
+        // Missing host packages are no reason to refuse the start.
         if let Err(error) = home.link(link, target, &mut repairs) {
             repairs.push(format!("no packages of the host at `~/{}`: {}", link.display(), chain(&error)));
         }
@@ -205,7 +216,7 @@ mod tests {
             resident(Some("a")).with_secrets(vec!["K".to_owned()]),
         ];
         let mut names: Vec<String> = all.iter().map(Resident::directory).collect();
-        assert!(names.iter().all(|name| !name.contains('/') && name.len() < 64), "{names:?}");
+        assert!(names.iter().all(|name| !name.contains('/') && name.len() < 128), "{names:?}");
         names.sort();
         names.dedup();
         assert_eq!(names.len(), all.len());

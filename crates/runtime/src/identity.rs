@@ -1,4 +1,4 @@
-//! Operators, tokens and devices of this machine, with the ledger as their witness.
+//! Operators, tokens and devices of this machine. The ledger records their changes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use ringfence_types::{IdentityChange, Principal, Refusal};
 pub use ringfence_identity::*;
 
 use crate::Runtime;
-use crate::leaks::Cleaner;
+use crate::leaks::TextRedactor;
 
-/// Writes what becomes of identities to a ledger.
+/// Writes identity changes to the ledger.
 #[derive(Debug)]
 struct LedgerWitness {
     ledger: Arc<Ledger>,
@@ -19,24 +19,37 @@ struct LedgerWitness {
 }
 
 impl LedgerWitness {
-    fn append(&self, event: &Event) -> Result<(), Unwitnessed> {
-        self.ledger.append(event).map(drop).map_err(|error| Unwitnessed(Box::new(error)))
+    fn events(&self, by: &Principal, changes: &[IdentityChange]) -> Vec<Event> {
+        let cleaner = TextRedactor::of(&self.state_dir);
+        let event = |change| Event::IdentityChanged {
+            actor: by.clone(),
+            change: Box::new(cleaned(&cleaner, change)),
+        };
+        changes.iter().map(event).collect()
+    }
+
+    fn append(&self, event: &Event) -> Result<(), AuditWriteError> {
+        self.ledger.append(event).map(drop).map_err(|error| AuditWriteError(Box::new(error)))
     }
 }
 
-/// A label is what somebody typed.
-fn cleaned(cleaner: &Cleaner, change: &IdentityChange) -> IdentityChange {
+/// Redacts the label, which is free text.
+fn cleaned(cleaner: &TextRedactor, change: &IdentityChange) -> IdentityChange {
     let detail = change.detail.as_deref().map(|detail| cleaner.text(detail));
     IdentityChange { detail, ..change.clone() }
 }
 
-impl Witness for LedgerWitness {
-    fn changed(&self, by: &Principal, changes: &[IdentityChange]) -> Result<(), Unwitnessed> {
-        let cleaner = Cleaner::of(&self.state_dir);
-        let event =
-            |change| Event::IdentityChanged { by: by.clone(), change: Box::new(cleaned(&cleaner, change)) };
-        let events: Vec<Event> = changes.iter().map(event).collect();
-        self.ledger.append_all(&events).map(drop).map_err(|error| Unwitnessed(Box::new(error)))
+impl AuditSink for LedgerWitness {
+    fn changed(&self, by: &Principal, changes: &[IdentityChange]) -> Result<(), AuditWriteError> {
+        let events = self.events(by, changes);
+        self.ledger.append_all(&events).map(drop).map_err(|error| AuditWriteError(Box::new(error)))
+    }
+
+    fn taken_away(&self, by: &Principal, changes: &[IdentityChange]) {
+        // Not tried here: the store of identities would wait with its change until the ledger has given up.
+        if let Err(error) = self.ledger.keep_late(&self.events(by, changes)) {
+            tracing::error!(error = %error, "cannot record the end of a credential");
+        }
     }
 
     fn authenticated(
@@ -44,14 +57,18 @@ impl Witness for LedgerWitness {
         who: &Principal,
         purpose: &str,
         refusal: Option<&Refusal>,
-    ) -> Result<(), Unwitnessed> {
+    ) -> Result<(), AuditWriteError> {
         let purpose = purpose.to_owned();
-        self.append(&Event::Authenticated { principal: who.clone(), purpose, refusal: refusal.cloned() })
+        self.append(&Event::AuthenticationAttempted {
+            principal: who.clone(),
+            purpose,
+            refusal: refusal.cloned(),
+        })
     }
 }
 
 impl Runtime {
-    /// Who may do what here. Whoever can open this owns the state of this machine.
+    /// The identities of this machine. A process that can open them owns the state directory.
     pub fn identities(&self) -> Result<Identities, IdentityError> {
         let state_dir = self.setup().state_dir.clone();
         let node = rustix::system::uname().nodename().to_string_lossy().into_owned();

@@ -1,8 +1,8 @@
-//! Secrets on their way out: found in what a call is made of, in what a command prints, in what is written for an agent, and
-//! in everything that is written down about it.
+//! Leaks: secrets found in calls, in command output, in content written for an agent, and in all records and
+//! messages.
 //!
-//! One [`LeakScanner`] per session knows the values of all stored secrets and the shapes of others. What becomes of a
-//! finding is policy (`[leaks]`); that nothing of it is written down is not.
+//! One [`LeakScanner`] per session knows the values of all stored secrets and the shapes of others. Policy
+//! (`[leaks]`) decides what happens to a finding. Redaction from records is not optional.
 
 mod call;
 mod names;
@@ -13,29 +13,29 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::civil::Date;
-use ringfence_authz::policy::{Leaks, Sinks};
-use ringfence_ledger::Finding;
-use ringfence_scan::{Allowlist, AllowlistError, Confidence, LazyScanner, Redacted, SHORTEST_SECRET};
+use ringfence_authz::policy::{LeakPolicy, LeakSinks};
+use ringfence_ledger::RecordedFinding;
+use ringfence_scan::{Allowlist, AllowlistError, Confidence, LazyScanner, RedactedOutput, SHORTEST_SECRET};
 use ringfence_types::{LeakAction, Refusal};
 
+use crate::finding_salt::StateSalt;
 use crate::policy_files::{PolicyFileError, read_operator};
-use crate::salt::Salt;
-use crate::secrets::{Meta, SecretStore, Secrets};
-use crate::session::Setup;
+use crate::secrets::{SecretInfo, SecretSet, SecretStore};
+use crate::session::HostSetup;
 
-pub(crate) use call::{Content, judge, judge_introduced};
+pub(crate) use call::{CallContent, judge, judge_introduced};
 pub(crate) use names::in_name_refusal;
 pub(crate) use output::OutputFilter;
 
-/// Findings of the operator's that count for nothing, in the directory of the configuration.
+/// The operator's allowlist of findings, in the configuration directory.
 const ALLOWLIST: &str = "allowlist.toml";
-/// More than a person would look at.
+/// Limit of listed findings; more help no reader.
 const MOST: usize = 100;
-/// Where a limit stopped the search.
+/// Rule of a finding where a limit stopped the scan.
 const LIMIT: &str = "scan.limit";
 const LEFT_OUT: &str = "[left out: the store of secrets cannot be read]";
 
-/// Why secrets could not be looked for, so that nothing is done.
+/// Why the leak scanner cannot be loaded; the session is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeakError {
@@ -46,7 +46,7 @@ pub enum LeakError {
 }
 
 impl LeakError {
-    /// The one thing that would change it.
+    /// The next step for the operator.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::File(error) => Some(error.hint()),
@@ -57,83 +57,89 @@ impl LeakError {
     }
 }
 
-/// What a session knows of secrets, to find them. Cheap to clone, and built when something first looks like one.
+/// The leak scanner of a session. Cheap to clone; its parts are built when the first text looks like a
+/// secret.
 #[derive(Clone, Debug)]
-pub(crate) struct LeakScanner(Arc<Known>);
+pub(crate) struct LeakScanner(Arc<LeakKnowledge>);
 
 #[derive(Debug)]
-struct Known {
+struct LeakKnowledge {
     scanner: LazyScanner,
-    /// The stored values in lower case, as they stand in the name of a host.
+    /// The stored values in lower case, for scanning host names.
     names: LazyScanner,
-    /// What the store calls each value, by the name of its rule.
+    /// Fingerprints of stored values, by rule name.
     fingerprints: BTreeMap<String, String>,
-    allowed: Option<Allowed>,
+    allowed: Option<AllowlistState>,
 }
 
 #[derive(Debug)]
-struct Allowed {
+struct AllowlistState {
     list: Allowlist,
     today: Date,
 }
 
-/// What was found on its way out, and what became of it.
+/// Findings with the same action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leaked {
+pub struct LeakSummary {
     pub action: LeakAction,
-    pub findings: Vec<Finding>,
-    /// How many there were besides.
-    pub more: u64,
+    pub findings: Vec<RecordedFinding>,
+    /// Number of further findings.
+    pub omitted: u64,
 }
 
 impl LeakScanner {
-    /// With the operator's allowlist, if there is one.
-    pub(crate) fn of_session(secrets: &Secrets, setup: &Setup, workspace: &Path) -> Result<Self, LeakError> {
+    /// With the operator's allowlist, if it exists.
+    pub(crate) fn of_session(
+        secrets: &SecretSet,
+        setup: &HostSetup,
+        workspace: &Path,
+    ) -> Result<Self, LeakError> {
         let path = setup.config_dir.join(ALLOWLIST);
         let allowed = match path.symlink_metadata() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             _ => {
                 let list = Allowlist::parse(&read_operator(&path, &[workspace.to_owned()])?.text)?;
-                Some(Allowed { list, today: jiff::Zoned::now().date() })
+                Some(AllowlistState { list, today: jiff::Zoned::now().date() })
             }
         };
         Ok(Self::new(secrets, &setup.state_dir, allowed))
     }
 
-    /// For texts that no session is about.
-    pub(crate) fn of_state(secrets: &Secrets, state_dir: &Path) -> Self {
+    /// For texts outside any session.
+    pub(crate) fn of_state(secrets: &SecretSet, state_dir: &Path) -> Self {
         Self::new(secrets, state_dir, None)
     }
 
-    fn new(secrets: &Secrets, state_dir: &Path, allowed: Option<Allowed>) -> Self {
+    fn new(secrets: &SecretSet, state_dir: &Path, allowed: Option<AllowlistState>) -> Self {
         let salt = allowed.as_ref().map(|allowed| allowed.list.salt().clone());
         let state_dir = state_dir.to_owned();
-        let salt = move || salt.clone().or_else(|| Salt::load(&state_dir).ok().map(|salt| salt.of_scanner()));
+        let salt =
+            move || salt.clone().or_else(|| StateSalt::load(&state_dir).ok().map(|salt| salt.of_scanner()));
         let long = secrets.values().filter(|(_, value)| value.as_slice().len() >= SHORTEST_SECRET);
         let values = long.map(|(meta, value)| (meta.name.as_str(), value.as_slice()));
-        // INVARIANT: short values were left out, and nothing else is refused.
+        // INVARIANT: short values were filtered out, and the scanner refuses nothing else.
         let scanner = LazyScanner::new(values, salt).unwrap_or_default();
         let names = names::scanner(secrets);
-        let print = |(meta, _): (&Meta, _)| (meta.rule(), meta.fingerprint.clone());
+        let print = |(meta, _): (&SecretInfo, _)| (meta.rule(), meta.fingerprint.clone());
         let fingerprints = secrets.values().map(print).collect();
-        Self(Arc::new(Known { scanner, names, fingerprints, allowed }))
+        Self(Arc::new(LeakKnowledge { scanner, names, fingerprints, allowed }))
     }
 
     pub(crate) fn scanner(&self) -> &LazyScanner {
         &self.0.scanner
     }
 
-    /// Text as it may be written down and shown.
+    /// The redacted text, for records and display.
     pub(crate) fn text(&self, text: &str) -> String {
         String::from_utf8_lossy(&self.redact(text.as_bytes()).clean).into_owned()
     }
 
-    /// For people: text that only pretends to be a key stays, because it may be what runs.
-    pub(crate) fn redact(&self, bytes: &[u8]) -> Redacted {
+    /// Redacts for display. Text that only resembles a key stays, because it may be part of what runs.
+    pub(crate) fn redact(&self, bytes: &[u8]) -> RedactedOutput {
         self.0.scanner.redact_for_people(bytes)
     }
 
-    /// As [`Self::redact`], for a command line.
+    /// Like [`Self::redact`], for a command line.
     pub(crate) fn redact_argv(
         &self,
         argv: &[&[u8]],
@@ -146,38 +152,40 @@ impl LeakScanner {
         Refusal { message: self.text(&refusal.message), hint, ..refusal.clone() }
     }
 
-    /// As the ledger keeps it.
-    pub(crate) fn finding(&self, found: &ringfence_scan::Finding, place: String) -> Finding {
+    /// The finding as recorded in the ledger.
+    pub(crate) fn finding(&self, found: &ringfence_scan::Finding, place: String) -> RecordedFinding {
         let stored = self.0.fingerprints.get(&*found.rule).cloned();
         let salted = || found.fingerprint.map(|print| print.to_string()).unwrap_or_default();
-        Finding {
+        RecordedFinding {
             rule: found.rule.to_string(),
-            place,
+            location: place,
             fingerprint: stored.unwrap_or_else(salted),
             encoding: (!found.layers.is_plain()).then(|| found.layers.to_string()),
         }
     }
 
-    /// What becomes of a finding; `None` where the operator has allowed it. What is stored cannot be allowed.
+    /// The action for a finding; `None` if the operator allowlisted it. A stored secret cannot be
+    /// allowlisted.
     fn action(
         &self,
         found: &ringfence_scan::Finding,
-        (actions, path): (Actions, &str),
+        actions: SinkActions,
+        path: &str,
     ) -> Option<LeakAction> {
         if found.confidence == Confidence::Exact {
             return Some(actions.stored);
         }
-        let allows = |allowed: &Allowed| allowed.list.allows(found, path, allowed.today).is_some();
+        let allows = |allowed: &AllowlistState| allowed.list.allows(found, path, allowed.today).is_some();
         (!self.0.allowed.as_ref().is_some_and(allows)).then_some(actions.shapes)
     }
 }
 
-/// For texts that no session is about.
+/// Redacts texts outside any session.
 #[derive(Clone, Debug)]
-pub(crate) struct Cleaner(Option<LeakScanner>);
+pub(crate) struct TextRedactor(Option<LeakScanner>);
 
-impl Cleaner {
-    /// Where the secrets cannot be read nothing of a text is kept: any word of it may be one.
+impl TextRedactor {
+    /// If the secrets cannot be read, every text is dropped: any word of it may be a secret.
     pub(crate) fn of(state_dir: &Path) -> Self {
         let secrets = SecretStore::new(state_dir).read().ok();
         Self(secrets.map(|secrets| LeakScanner::of_state(&secrets, state_dir)))
@@ -195,49 +203,49 @@ impl Cleaner {
     }
 }
 
-/// What becomes of findings at one sink.
+/// The actions for findings at one sink.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Actions {
+pub(crate) struct SinkActions {
     stored: LeakAction,
     shapes: LeakAction,
 }
 
-impl Actions {
-    pub(crate) fn output(leaks: &Leaks) -> Self {
+impl SinkActions {
+    pub(crate) fn output(leaks: &LeakPolicy) -> Self {
         Self::at(leaks, |sinks| sinks.output)
     }
 
-    /// Out of the hands of whoever could take it back: a file with a hole in it is no use there, and one with a secret in it
-    /// does harm (C-15).
-    pub(crate) fn sent(leaks: &Leaks) -> Self {
+    /// Sent content cannot be recalled, and redacting a file would corrupt it, so a finding at least blocks
+    /// (C-15).
+    pub(crate) fn sent(leaks: &LeakPolicy) -> Self {
         let Self { stored, shapes } = Self::output(leaks);
         Self { stored: stored.max(LeakAction::Block), shapes: shapes.max(LeakAction::Block) }
     }
 
-    fn arguments(leaks: &Leaks) -> Self {
+    fn arguments(leaks: &LeakPolicy) -> Self {
         Self::at(leaks, |sinks| sinks.arguments)
     }
 
-    pub(crate) fn files(leaks: &Leaks) -> Self {
+    pub(crate) fn files(leaks: &LeakPolicy) -> Self {
         Self::at(leaks, |sinks| sinks.files)
     }
 
-    /// Where only the name of what was found is known.
+    /// By the rule name alone.
     fn by_rule(self, rule: &str) -> LeakAction {
         if rule.starts_with("secret/") { self.stored } else { self.shapes }
     }
 
-    fn at(leaks: &Leaks, sink: fn(&Sinks) -> LeakAction) -> Self {
-        Self { stored: sink(&leaks.stored), shapes: sink(&leaks.shapes) }
+    fn at(leaks: &LeakPolicy, sink: fn(&LeakSinks) -> LeakAction) -> Self {
+        Self { stored: sink(&leaks.stored_secrets), shapes: sink(&leaks.patterns) }
     }
 }
 
-/// Findings by what became of them, as many of each as a person would look at.
+/// Findings grouped by action, each group up to the limit.
 #[derive(Debug, Default)]
-pub(crate) struct Tally(BTreeMap<LeakAction, (Vec<Finding>, u64)>);
+pub(crate) struct FindingTally(BTreeMap<LeakAction, (Vec<RecordedFinding>, u64)>);
 
-impl Tally {
-    fn add(&mut self, action: LeakAction, finding: impl FnOnce() -> Finding) {
+impl FindingTally {
+    fn add(&mut self, action: LeakAction, finding: impl FnOnce() -> RecordedFinding) {
         let (findings, more) = self.0.entry(action).or_default();
         if findings.len() < MOST {
             findings.push(finding());
@@ -255,8 +263,8 @@ impl Tally {
         }
     }
 
-    pub(crate) fn leaked(self) -> Vec<Leaked> {
-        let leaked = |(action, (findings, more))| Leaked { action, findings, more };
+    pub(crate) fn leaked(self) -> Vec<LeakSummary> {
+        let leaked = |(action, (findings, more))| LeakSummary { action, findings, omitted: more };
         self.0.into_iter().map(leaked).collect()
     }
 }

@@ -1,54 +1,56 @@
-//! The pipeline: the one path that every effect takes, and the sessions that carry it.
+//! The pipeline, the only path of every effect, and the sessions that use it.
 //!
-//! Start reading at [`pipeline`]. This is the only crate that knows the order in which policy, ledger and sandbox
-//! are asked; each of them knows nothing of the others.
+//! Start reading at [`pipeline`]. Only this crate knows the order of policy, ledger and sandbox; they do not
+//! know each other.
 
-pub mod approval;
-pub mod attack;
-mod consider;
+pub mod approvals;
+mod command_env;
 pub mod doctor;
-mod environment;
-mod facts;
+mod dry_run;
+pub mod effect;
+mod engine_containers;
+mod finding_salt;
 mod home;
+mod host_facts;
 pub mod identity;
 pub mod images;
 mod leaks;
-pub mod network;
-mod observe;
-mod outbound;
+mod memory_budget;
+mod observer;
+pub mod operator_file;
+mod outbound_redaction;
 pub mod pipeline;
 pub mod policy_files;
+mod policy_reload;
 pub mod proposal;
+pub mod proxy;
 mod quota;
-mod rules;
-mod salt;
+mod sandbox_rules;
 pub mod secrets;
 mod session;
-pub mod standing;
 pub mod tls;
-mod weigh;
 mod workspace;
 
-pub use approval::{Approver, Heard, Nobody, local_operator, operator_of};
-pub use consider::{Subject, consider, tool_refused};
-pub use leaks::{LeakError, Leaked};
-pub use observe::{Observer, Stage};
-pub use outbound::{Outbound, OutboundError, private_value};
-pub use pipeline::{Ended, Settled, TOO_MANY, Touched};
+pub use approvals::{Approver, ApproverReply, NoApprover, local_operator, operator_of};
+pub use dry_run::{DryRunSubject, consider, tool_refused};
+pub use engine_containers::EngineContainers;
+pub use leaks::{LeakError, LeakSummary};
+pub use memory_budget::MemoryBudget;
+pub use observer::{CallObserver, PipelineStage};
+pub use outbound_redaction::{OutboundRedactionError, OutboundRedactor, private_value};
+pub use pipeline::{CallEnd, Settled, TOO_MANY, Touched};
+pub use policy_reload::FileStamps;
 pub use session::{
-    Abandoned, AgentSession, Asked, Bound, OpenSessionError, PolicySource, Runtime, Setup, Toolchain,
-    end_abandoned, end_session,
+    Abandoned, AgentSession, HostSetup, OpenSessionError, PolicySource, Runtime, SessionShared, SessionSpec,
+    Toolchain, end_abandoned, end_session,
 };
-pub use weigh::Weigher;
 pub use workspace::Workspace;
 
-/// What a caller of this crate needs from the layers below.
-pub use ringfence_authz as authz;
-pub use ringfence_egress::FetchResponse;
-pub use ringfence_ledger as ledger;
-pub use ringfence_sandbox::container;
-pub use ringfence_sandbox::files::Listed;
+/// What callers need from the crates below.
+pub use ringfence_egress::{DialPermit, FetchResponse};
+pub use ringfence_sandbox::files::ListedEntry;
 pub use ringfence_sandbox::sweeper;
 pub use ringfence_sandbox::sys::{close_on_exec, peer_pidfd};
-pub use ringfence_sandbox::{Finished, Interrupt, Io, Pty, SkeletonFile, Source, Target};
-pub use ringfence_web as web;
+pub use ringfence_sandbox::{
+    CommandExit, CommandIo, OutputTarget, Pty, SignalForward, SkeletonFile, StdinSource,
+};

@@ -1,122 +1,198 @@
-//! One call, from what was asked to the ledger. Each state is a struct in its own file; a transition consumes it.
+//! The pipeline: the only path of a call. Each state is a struct in its own file; a transition consumes it.
 //!
 //! ```text
-//!  Received → Authenticated ─────────→ Decided → Admitted → Running → Settled
-//!             local owner  └→ Asked ─┘ authz     ledger     sandbox   ledger
-//!                             approver Grant     Receipt    posture
+//!  Received → Authenticated ────────────────────→ Decided ──────→ Admitted → Running → Settled
+//!             local owner  └→ AwaitingApproval ─┘ authz           ledger     sandbox   ledger
+//!                             approver            Authorization   Receipt    egress
 //! ```
 //!
-//! INVARIANT: only [`Admitted`](admitted::Admitted) can launch, and only a `Grant` (which `authz` alone makes) and a
-//! `Receipt` (which the ledger alone makes, after the record is on disk) build one. There is no other way to a
-//! sandbox in this crate:
+//! The states are generic over the [effect](crate::effect): every effect takes the same path through the same code.
+//! [`run`] takes a call all the way. The proxy takes a flow through the same states one by one: it is decided
+//! before its name is resolved, admitted before an address is dialled, and settled when it ends.
 //!
-//! ```compile_fail
+//! INVARIANT: only [`Admitted`] can launch, write or dial. It takes an `Authorization`, which `authz` alone makes,
+//! and a `Receipt`, which the ledger alone makes after the record is durable. The type can be named:
+//!
+//! ```
+//! use ringfence_runtime::effect::{ExecEffect, FlowEffect};
 //! use ringfence_runtime::pipeline::Admitted;
-//! fn sneak() -> Admitted { Admitted { ..unimplemented!() } }
+//! fn named(_exec: Option<Admitted<ExecEffect>>, _flow: Option<Admitted<FlowEffect>>) {}
 //! ```
 //!
-//! Nor does a session hand out its sandbox, in which anything could be run unrecorded:
+//! but not made, so there is no other way to a sandbox in this crate:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0451
+//! use ringfence_runtime::effect::ExecEffect;
+//! use ringfence_runtime::pipeline::Admitted;
+//! fn sneak() -> Admitted<ExecEffect> { Admitted { ..unimplemented!() } }
+//! ```
+//!
+//! nor to a connection:
+//!
+//! ```compile_fail,E0451
+//! use ringfence_runtime::effect::FlowEffect;
+//! use ringfence_runtime::pipeline::Admitted;
+//! fn sneak() -> Admitted<FlowEffect> { Admitted { ..unimplemented!() } }
+//! ```
+//!
+//! An admitted command is no admitted flow:
+//!
+//! ```compile_fail,E0308
+//! use ringfence_runtime::effect::{ExecEffect, FlowEffect};
+//! use ringfence_runtime::pipeline::Admitted;
+//! fn sneak(command: Admitted<ExecEffect>) -> Admitted<FlowEffect> { command }
+//! ```
+//!
+//! A session does not hand out its sandbox, where a command could run unrecorded:
+//!
+//! ```compile_fail,E0616
 //! use ringfence_runtime::AgentSession;
-//! fn sneak(session: &mut AgentSession<'_>) { session.sandbox.take(); }
+//! fn sneak(session: &mut AgentSession<'_>) { session.common.end_fence(); }
 //! ```
 
 mod admitted;
-mod apply;
-mod asked;
 mod authenticated;
+mod awaiting_approval;
+mod context;
 mod decided;
-mod file;
-mod held;
 mod input;
 mod received;
-mod running;
 mod settled;
 
-use ringfence_sandbox::Io;
-use ringfence_types::{Layer, Refusal, RefusalCode, TransactionId};
+use ringfence_sandbox::CommandIo;
+use ringfence_types::{Call, PolicyLayer, Refusal, RefusalCode, RuleId, TransactionId};
 
-use crate::observe::Stage;
+use crate::effect::{
+    Effect, ExecEffect, FetchEffect, FileEffect, PatchEffect, Perform, ToolEffect, not_from_here,
+};
+use crate::observer::PipelineStage;
 use crate::session::AgentSession;
 
-use asked::Asking;
-use decided::Decided;
-use input::Intake;
-use settled::Refused;
-
 pub use admitted::Admitted;
-pub(crate) use admitted::spec;
-pub(crate) use apply::{conflict, edits};
-pub(crate) use decided::chain;
-pub(crate) use file::refusal_of;
-pub use file::{TOO_MANY, Touched};
+pub(crate) use admitted::Running;
+pub(crate) use authenticated::closed;
+pub(crate) use awaiting_approval::Asking;
+pub(crate) use context::{Actor, CallContext};
+pub(crate) use decided::{Decided, chain};
+pub(crate) use input::Intake;
 pub use received::Received;
-pub use settled::{Ended, Settled};
-pub(crate) use settled::{TakenOut, for_the_record};
+pub use settled::{CallEnd, Settled};
+pub(crate) use settled::{RefusedCall, TakenOut, for_the_record};
 
-/// Takes one call all the way. Whatever happens is in the ledger when this returns, or the result says that it is not.
-pub(crate) fn run(call: Received, session: &mut AgentSession<'_>, io: Io<'_>) -> Settled {
-    session.reach(Stage::Authenticate);
+pub use crate::effect::{TOO_MANY, Touched};
+pub(crate) use crate::effect::{conflict, edits, refusal_of, spec};
+
+/// Runs one call through the whole pipeline. On return the ledger has its end, or the result says that it has
+/// not.
+pub(crate) fn run<E: Perform>(
+    call: Received<E>,
+    session: &mut AgentSession<'_>,
+    io: CommandIo<'_>,
+) -> Settled {
+    session.reach(PipelineStage::Authenticate);
     let mut intake = Intake::new(io.stdin);
-    let decided = decided(call, session, (&io, &mut intake));
+    let decided = decide(call, session, Asking { interrupts: io.interrupts, intake: &mut intake });
     let decided = match decided {
         Ok(decided) => decided,
         Err(refused) => return refused.settle(session),
     };
-    session.reach(Stage::Admit);
+    session.reach(PipelineStage::Admit);
     let admitted = match decided.admit(session) {
         Ok(admitted) => admitted,
         Err(refused) => return refused.settle(session),
     };
-    session.reach(Stage::Run);
-    match admitted.launch(session) {
-        Ok(running) => running.finish(session, Io { stdin: intake.source(), ..io }),
-        Err(settled) => settled,
-    }
+    session.reach(PipelineStage::Run);
+    E::perform(admitted, session, CommandIo { stdin: intake.source(), ..io })
 }
 
-fn decided(
-    call: Received,
-    session: &mut AgentSession<'_>,
-    (io, intake): (&Io<'_>, &mut Intake<'_>),
-) -> Result<Decided, Refused> {
-    call.authenticate()
-        .and_then(|authenticated| authenticated.renew_policy(session))
-        .and_then(|authenticated| authenticated.hold_secrets(session, io))
-        .and_then(|authenticated| authenticated.decide(session, Asking { interrupts: io.interrupts, intake }))
+/// The states that every effect passes before it is admitted.
+pub(crate) fn decide<E: Effect>(
+    call: Received<E>,
+    context: &mut impl CallContext,
+    asking: Asking<'_, '_>,
+) -> Result<Decided<E>, RefusedCall> {
+    call.authenticate()?
+        .renew_policy(context)?
+        .scan_for_secrets(context, asking.intake)?
+        .decide(context, asking)
 }
 
-/// Takes one call as far as it goes without doing it: judged, asked about, written down, and left to `to`. Only for what an
-/// agent does in its own process, where nothing of ours can do it instead.
-pub(crate) fn leave(
-    call: Received,
+/// Runs `$go` with the received call, typed by the kind of its effect. Flows begin inside the fence, so a
+/// submitted flow is refused.
+macro_rules! with_effect {
+    ($call:expr, $received:ident => $go:expr, $refused:ident => $otherwise:expr) => {
+        match $call {
+            call @ Call::Exec(_) => {
+                let $received = Received::new(ExecEffect, call);
+                $go
+            }
+            call @ Call::File(_) => {
+                let $received = Received::new(FileEffect, call);
+                $go
+            }
+            call @ Call::Apply(_) => {
+                let $received = Received::new(PatchEffect, call);
+                $go
+            }
+            call @ Call::Fetch(_) => {
+                let $received = Received::new(FetchEffect, call);
+                $go
+            }
+            call @ Call::Tool(_) => {
+                let $received = Received::new(ToolEffect, call);
+                $go
+            }
+            call @ Call::Flow(_) => {
+                let $refused = RefusedCall::settle_before_start(call, not_from_here());
+                $otherwise
+            }
+        }
+    };
+}
+
+/// [`run`] for a call of any kind.
+pub(crate) fn call(call: Call, session: &mut AgentSession<'_>, io: CommandIo<'_>) -> Settled {
+    with_effect!(call, received => run(received, session, io), refused => refused.settle(session))
+}
+
+/// Evaluates, approves and records a call, and leaves its execution to `to`. Only for effects in the agent's
+/// own process, which Ringfence cannot execute.
+pub(crate) fn delegate(
+    call: Call,
     session: &mut AgentSession<'_>,
-    io: &Io<'_>,
+    io: &CommandIo<'_>,
     to: &str,
 ) -> Result<TransactionId, Settled> {
     let mut intake = Intake::new(io.stdin);
-    let decided = decided(call, session, (io, &mut intake));
-    left(decided, session, to)
+    let asking = Asking { interrupts: io.interrupts, intake: &mut intake };
+    with_effect!(
+        call,
+        received => {
+            let decided = decide(received, session, asking);
+            delegated(decided, session, to)
+        },
+        refused => Err(refused.settle(session))
+    )
 }
 
-/// The same for a tool that no rule speaks of, where the agent asks the person at it by itself.
-pub(crate) fn refer(
-    call: Received,
+/// Like [`delegate`], for a tool that no rule covers, where the agent asks its user by itself.
+pub(crate) fn defer(
+    call: Call,
     session: &mut AgentSession<'_>,
-    io: &Io<'_>,
+    io: &CommandIo<'_>,
     to: &str,
 ) -> Result<TransactionId, Settled> {
-    let referred = call
+    let intake = Intake::new(io.stdin);
+    let referred = Received::new(ToolEffect, call)
         .authenticate()
         .and_then(|authenticated| authenticated.renew_policy(session))
-        .and_then(|authenticated| authenticated.hold_secrets(session, io))
+        .and_then(|authenticated| authenticated.scan_for_secrets(session, &intake))
         .and_then(|authenticated| authenticated.refer(session));
-    left(referred, session, to)
+    delegated(referred, session, to)
 }
 
-fn left(
-    decided: Result<Decided, Refused>,
+fn delegated<E: Effect>(
+    decided: Result<Decided<E>, RefusedCall>,
     session: &mut AgentSession<'_>,
     to: &str,
 ) -> Result<TransactionId, Settled> {
@@ -129,19 +205,19 @@ fn left(
 fn unrecorded(why: &str) -> Settled {
     let refusal = Refusal {
         code: RefusalCode::Ledger,
-        layer: Layer::Floor,
-        rule: "ledger.written-before-done".to_owned(),
+        layer: PolicyLayer::Floor,
+        rule: RuleId::LedgerWrittenBeforeDone.into(),
         message: format!("it could not be written to the ledger, so it may not be done: {why}"),
         hint: None,
     };
     Settled {
         transaction: None,
-        ended: Ended::Refused(refusal),
+        ended: CallEnd::Refused(refusal),
         posture: None,
         network: None,
-        note: None,
+        notice: None,
         leaks: Vec::new(),
         held: Vec::new(),
-        unrecorded: Some(why.to_owned()),
+        record_error: Some(why.to_owned()),
     }
 }

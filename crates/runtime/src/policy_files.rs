@@ -1,8 +1,7 @@
-//! Reading policy files: only those that nobody but their owner can have written.
+//! Reads policy files, and accepts only files that no other user and no agent can have written.
 //!
-//! A policy that an agent can edit is no policy. So a file is refused when somebody else could write it or a directory
-//! above it, and when it lies in a place that is writable from inside. It is opened once; what was checked is what is
-//! read.
+//! A file is refused if another user could write it or a directory above it, or if it lies where commands may
+//! write. It is opened once, so the checked file is the file that is read.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -12,13 +11,13 @@ use std::string::FromUtf8Error;
 
 use ringfence_authz::is_system_dir;
 pub use ringfence_authz::policy::IN_WORKSPACE;
-use ringfence_authz::policy::{PolicyError, PolicyFile, Role};
-use ringfence_types::Bytes;
+use ringfence_authz::policy::{PolicyError, PolicyFile, PolicyFileRole};
+use ringfence_types::ByteString;
 
-/// The most a policy file may have.
+/// Limit of bytes in a policy file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// A policy file as it was read.
+/// A policy file as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyText {
     pub path: PathBuf,
@@ -49,7 +48,7 @@ pub enum PolicyFileError {
 }
 
 impl PolicyFileError {
-    /// The one thing that would change the answer.
+    /// The next step for the operator.
     pub fn hint(&self) -> String {
         match self {
             Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
@@ -68,7 +67,7 @@ impl PolicyFileError {
     }
 }
 
-/// Why there is no policy to work under.
+/// Why a policy cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadPolicyError {
@@ -79,7 +78,7 @@ pub enum LoadPolicyError {
 }
 
 impl LoadPolicyError {
-    /// The one thing that would change the answer. A policy's own problems say it each for itself.
+    /// The next step for the operator. Problems inside a policy each have their own.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::File(error) => Some(error.hint()),
@@ -88,10 +87,10 @@ impl LoadPolicyError {
     }
 }
 
-/// Where the policy of a session is looked for.
+/// The places of a session's policy files.
 #[derive(Clone, Copy, Debug)]
-pub struct PolicyPlaces<'a> {
-    /// The operator's file and whether it has to be there.
+pub struct PolicyPaths<'a> {
+    /// The operator's file, and whether it must exist.
     pub operator: OperatorFile<'a>,
     /// Canonical.
     pub workspace: &'a Path,
@@ -102,14 +101,15 @@ pub struct PolicyPlaces<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub enum OperatorFile<'a> {
-    /// Where it is by default; without one the built-in profiles are all there is.
+    /// The default path; without a file only the built-in profiles apply.
     Default(&'a Path),
-    /// Named by the operator: not finding it is an error.
+    /// Named by the operator: a missing file is an error.
     Named(&'a Path),
 }
 
-/// Reads the operator's file, the workspace's and those around it, with everything they name.
-pub fn load(places: PolicyPlaces<'_>) -> Result<Vec<PolicyFile>, LoadPolicyError> {
+/// Reads the operator's file, the workspace's file and those of the directories above, with every file they
+/// name.
+pub fn load(places: PolicyPaths<'_>) -> Result<Vec<PolicyFile>, LoadPolicyError> {
     let mut closed: Vec<PathBuf> = places.writable.to_vec();
     closed.push(places.workspace.to_owned());
     let mut files: Vec<PolicyFile> = load_operator(places.operator, &closed)?.into_iter().collect();
@@ -117,7 +117,7 @@ pub fn load(places: PolicyPlaces<'_>) -> Result<Vec<PolicyFile>, LoadPolicyError
     Ok(files)
 }
 
-/// The operator's file alone, if there is one. `closed_to` are the roots that commands may write.
+/// Reads only the operator's file, if it exists. `closed_to` are the roots that commands may write.
 pub fn load_operator(
     file: OperatorFile<'_>,
     closed_to: &[PathBuf],
@@ -127,12 +127,12 @@ pub fn load_operator(
     let loader = |path: &Path| {
         read_operator(path, closed_to).map(|read| read.text.into_bytes()).map_err(io::Error::other)
     };
-    let file = PolicyFile::load(Role::Operator, &read.path, read.text.as_bytes(), &loader)?;
+    let file = PolicyFile::load(PolicyFileRole::Operator, &read.path, read.text.as_bytes(), &loader)?;
     Ok(Some(told(file)))
 }
 
-/// The directories whose policy file holds in a workspace: itself first, then those around it. It ends below the home and
-/// below what belongs to the machine.
+/// Directories whose policy file applies in a workspace: the workspace, then its ancestors below the home and
+/// below system directories.
 pub fn policy_directories<'a>(
     workspace: &'a Path,
     home: Option<&'a Path>,
@@ -145,18 +145,18 @@ pub fn policy_directories<'a>(
     std::iter::once(workspace).chain(around.filter(|directory| is_trusted(directory)))
 }
 
-/// Whether a directory has a policy file of its own.
 pub fn has_policy(directory: &Path) -> bool {
     fs::symlink_metadata(directory.join(IN_WORKSPACE)).is_ok()
 }
 
-/// In a directory above a workspace somebody else may keep a policy for themselves.
+/// Whether the owner or root owns the policy of a directory above a workspace. Another user may keep a policy
+/// there.
 fn is_trusted(directory: &Path) -> bool {
     let owner = fs::symlink_metadata(directory.join(".ringfence")).map(|metadata| metadata.uid());
     owner.is_ok_and(|owner| owner == 0 || owner == rustix::process::geteuid().as_raw())
 }
 
-/// The file of a workspace and those of the directories around it.
+/// The policy files of a workspace and of the directories above it.
 pub fn load_workspaces(workspace: &Path, home: Option<&Path>) -> Result<Vec<PolicyFile>, LoadPolicyError> {
     let mut files = Vec::new();
     for directory in policy_directories(workspace, home) {
@@ -165,16 +165,16 @@ pub fn load_workspaces(workspace: &Path, home: Option<&Path>) -> Result<Vec<Poli
     Ok(files)
 }
 
-/// The file of a workspace alone, if there is one.
+/// The policy file of one directory, if it exists.
 fn load_workspace(workspace: &Path) -> Result<Option<PolicyFile>, LoadPolicyError> {
     let Some(file) = read_workspace(workspace)? else { return Ok(None) };
     let directory = workspace.join(".ringfence");
     let loader = |path: &Path| read_beside(&directory, path);
-    let file = PolicyFile::load(Role::Workspace, &file.path, file.text.as_bytes(), &loader)?;
+    let file = PolicyFile::load(PolicyFileRole::Workspace, &file.path, file.text.as_bytes(), &loader)?;
     Ok(Some(told(file)))
 }
 
-/// Whether a file that was read for all workspaces lies where commands of this one may write.
+/// Checks that a file shared by all workspaces is outside the writable roots of this one.
 pub fn check_outside(file: &PolicyFile, closed_to: &[PathBuf]) -> Result<(), PolicyFileError> {
     for path in file.paths() {
         if let Some(root) = closed_to.iter().find(|root| path.starts_with(root)) {
@@ -192,12 +192,12 @@ fn told(file: PolicyFile) -> PolicyFile {
 fn operator_path(file: OperatorFile<'_>) -> Option<&Path> {
     match file {
         OperatorFile::Named(path) => Some(path),
-        // A link that leads nowhere is a file that somebody meant to be there.
+        // A dangling link counts as a file that the operator meant to exist.
         OperatorFile::Default(path) => fs::symlink_metadata(path).is_ok().then_some(path),
     }
 }
 
-/// What a workspace file names must be in the same protected directory, itself and not through a link.
+/// A file named by a workspace file must be in the same protected directory, and not a link.
 fn read_beside(directory: &Path, path: &Path) -> io::Result<Vec<u8>> {
     let inside = path.parent() == Some(directory) && path.file_name().is_some();
     if !inside {
@@ -217,13 +217,13 @@ pub fn read_operator(path: &Path, closed_to: &[PathBuf]) -> Result<PolicyText, P
     read(&real)
 }
 
-/// Reads the policy file of a workspace, if it has one. Links are not followed: they would make a file of the operator's
-/// choosing one of the agent's.
+/// Reads the policy file of a workspace, if it exists. Links are not followed: through a link an agent could
+/// choose which file of the operator is read.
 pub fn read_workspace(workspace: &Path) -> Result<Option<PolicyText>, PolicyFileError> {
     let path = workspace.join(IN_WORKSPACE);
     let directory = path.parent().unwrap_or(workspace);
     match fs::symlink_metadata(directory) {
-        // What is no directory is judged, and refused, as a workspace.
+        // A path that is no directory is refused as a workspace later.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
         }
@@ -242,7 +242,7 @@ pub fn read_workspace(workspace: &Path) -> Result<Option<PolicyText>, PolicyFile
 
 fn read(path: &Path) -> Result<PolicyText, PolicyFileError> {
     let io = |source| PolicyFileError::Io { path: path.to_owned(), source };
-    // A FIFO in its place must not make us wait.
+    // A FIFO in place of the file must not block this process.
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
     let file = File::options().read(true).custom_flags(flags).open(path).map_err(io)?;
@@ -271,7 +271,7 @@ fn not_text(path: &Path, error: &FromUtf8Error) -> PolicyFileError {
     }
 }
 
-/// Whoever can write a directory above a file can replace the file.
+/// A user that can write a directory above a file can replace the file.
 fn check_directories(path: &Path) -> Result<(), PolicyFileError> {
     for directory in path.ancestors().skip(1) {
         let metadata = fs::metadata(directory)
@@ -290,7 +290,7 @@ fn check_mode(path: &Path, metadata: &fs::Metadata) -> Result<(), PolicyFileErro
         return Err(PolicyFileError::Owner { path: path.to_owned(), owner });
     }
     let mode = metadata.mode();
-    // In a sticky directory others cannot replace what is ours.
+    // In a sticky directory other users cannot replace our files.
     let sticky = metadata.is_dir() && mode & STICKY != 0;
     let group = mode & GROUP_WRITES != 0 && !is_own_group(metadata.gid(), owner);
     if (group || mode & OTHERS_WRITE != 0) && !sticky {
@@ -299,17 +299,17 @@ fn check_mode(path: &Path, metadata: &fs::Metadata) -> Result<(), PolicyFileErro
     Ok(())
 }
 
-/// Many systems give each user a group of their own and let it write. Only such a group is nobody else; where it cannot
-/// be told, it is somebody.
+/// Many systems give each user a private group with write access. Only a group without other members is safe;
+/// an unknown group is not.
 fn is_own_group(gid: u32, uid: u32) -> bool {
     let (Ok(users), Ok(groups)) = (fs::read_to_string("/etc/passwd"), fs::read_to_string("/etc/group"))
     else {
         return false;
     };
-    is_private_group(&users, &groups, (gid, uid))
+    is_private_group(&users, &groups, gid, uid)
 }
 
-fn is_private_group(users: &str, groups: &str, (gid, uid): (u32, u32)) -> bool {
+fn is_private_group(users: &str, groups: &str, gid: u32, uid: u32) -> bool {
     let field = |line: &str, index: usize| line.split(':').nth(index).map(str::to_owned).unwrap_or_default();
     let members: Vec<&str> = users.lines().filter(|line| field(line, 3) == gid.to_string()).collect();
     let [only] = members.as_slice() else { return false };
@@ -322,7 +322,7 @@ fn is_private_group(users: &str, groups: &str, (gid, uid): (u32, u32)) -> bool {
 }
 
 fn shown(path: &Path) -> String {
-    Bytes::from(path).display()
+    ByteString::from(path).display()
 }
 
 #[cfg(test)]
@@ -405,10 +405,10 @@ mod tests {
     fn only_a_group_of_one_is_nobody_else() {
         let users = "root:x:0:0::/:\nann:x:1000:1000::/:\nbob:x:1001:100::/:\neve:x:1002:100::/:\n";
         let groups = "root:x:0:\nann:x:1000:\nusers:x:100:\nteam:x:50:ann,bob\n";
-        assert!(is_private_group(users, groups, (1000, 1000)));
-        assert!(!is_private_group(users, groups, (100, 1001)), "two users have it");
-        assert!(!is_private_group(users, groups, (50, 1000)), "nobody's own");
-        assert!(!is_private_group(users, "ann:x:1000:bob\n", (1000, 1000)), "somebody was added");
-        assert!(!is_private_group(users, groups, (1000, 1001)));
+        assert!(is_private_group(users, groups, 1000, 1000));
+        assert!(!is_private_group(users, groups, 100, 1001), "two users have it");
+        assert!(!is_private_group(users, groups, 50, 1000), "nobody's own");
+        assert!(!is_private_group(users, "ann:x:1000:bob\n", 1000, 1000), "somebody was added");
+        assert!(!is_private_group(users, groups, 1000, 1001));
     }
 }

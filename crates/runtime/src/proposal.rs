@@ -1,24 +1,23 @@
-//! Changes that somebody wants and nobody has made yet: proposed by a session that writes nothing, looked at and applied by an
-//! operator.
+//! Proposals: patches that a session submits without applying them. An operator applies or discards them.
 //!
 //! ```text
-//!  propose: read the diff → judge every path → read the bases → scan → vault → ledger     the workspace is not written
-//!  apply:   vault → bases still the same → pipeline (judge, ask, intent) → journal → swap → ledger
+//!  propose: parse the diff → evaluate paths → read bases → scan → vault → ledger     (workspace is not written)
+//!  apply:   vault → compare bases → pipeline (evaluate, approve, intent) → journal → swap → ledger
 //! ```
 //!
-//! INVARIANT: the ledger says what was proposed (digests), the vault has the bytes, and nothing else is ever written: there
-//! is no merging and no searching, so the bytes that were looked at are the bytes that result.
+//! INVARIANT: the ledger has the digests and the vault has the bytes of a proposal, and only these bytes are written.
+//! There is no merge and no fuzzy search, so the reviewed bytes are the resulting bytes.
 
+mod content_vault;
 mod diff;
+mod introduced_secrets;
 mod journal;
 mod propose;
-mod register;
-mod secrets;
-mod vault;
+mod store;
 
-pub(crate) use journal::{Journal, Phase, recover};
-pub use journal::{JournalError, Recovered, Recovery, RecoveryError};
-pub use propose::{Draft, Input, ProposeError, Proposed};
-pub use register::{Applied, Contents, FindError, Proposal, RegisterError};
-pub use vault::VaultError;
-pub(crate) use vault::{Content, Side, Vault};
+pub use content_vault::ContentVaultError;
+pub(crate) use content_vault::{ContentVault, FileSide, SecretContent};
+pub use journal::{JournalError, JournalRecovery, RecoveryError, RecoveryOutcome};
+pub(crate) use journal::{JournalPhase, LandingJournal, recover};
+pub use propose::{NewProposal, ProposalDraft, ProposalInput, ProposeError};
+pub use store::{ApplyOutcome, ContentAvailability, Proposal, ProposalError, ProposalLookupError};

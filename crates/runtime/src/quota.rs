@@ -1,91 +1,213 @@
-//! How much the writable roots and the home of a session may hold together.
+//! Disk quota: limits the total size of a session's writable roots and home.
 //!
-//! No kernel interface gives this to a supervisor without privileges, so it is measured while a command runs, and the command
-//! is ended when there is too much. It can write more until the next look, and what has no name any more is not seen.
+//! The kernel offers no such limit to an unprivileged supervisor, so Ringfence measures while a command runs
+//! and once after it ended. It ends a command that exceeds the limit. The command can write more until the
+//! next measurement, and unlinked files count only while a process has them open.
+//!
+//! An excess is recorded per workspace, across sessions. After it, commands may only remove data: the second
+//! command that leaves more than it found is the last, until the size is below the limit. Without this, many
+//! short commands, each ended too late, could exceed every limit.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use ringfence_authz::Permissions;
-use ringfence_sandbox::usage::{self, Usage};
-use ringfence_types::{Access, Layer, Refusal, RefusalCode, units::Size};
+use ringfence_authz::CallPermissions;
+use ringfence_sandbox::usage::{self, SessionFiles, Usage};
+use ringfence_types::{Access, ByteString, PolicyLayer, Refusal, RefusalCode, RuleId, units::ByteSize};
 use rustix::pipe::PipeFlags;
+use serde::{Deserialize, Serialize};
 
-use crate::session::Bound;
+use crate::pipeline::chain;
+use crate::session::SessionShared;
 
-/// The least time between two looks.
+/// Below the state directory.
+const QUOTAS: &str = "quotas";
+/// Least time between two measurements.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Of the time that passes, at most a part this small is spent looking.
+/// Most time between two measurements, also for a tree that takes longer to walk.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Measuring takes at most one in this many parts of the time.
 const SHARE: u32 = 8;
+/// Number of commands that may exceed the limit before none may run.
+const MOST_EXCESSES: u32 = 2;
 
+/// The size and the limit when a call begins.
 #[derive(Debug)]
-pub(crate) struct Quota {
+pub(crate) struct Room {
     places: Vec<PathBuf>,
     most: u64,
     before: Usage,
+    record: PathBuf,
+    excess: Option<Excess>,
+}
+
+/// Record that commands of a workspace exceeded the limit.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Excess {
+    /// The limit at the first excess.
+    allowed: u64,
+    times: u32,
+}
+
+impl Room {
+    /// `None`: no limit is set.
+    pub(crate) fn of(session: &SessionShared<'_>, permissions: &CallPermissions) -> Option<Self> {
+        let most = permissions.limits.disk_bytes?;
+        let writable = permissions.roots.iter().filter(|root| root.access == Access::Write);
+        let mut places: Vec<PathBuf> = writable.map(|root| root.path.as_path().to_owned()).collect();
+        places.push(session.workspace.home.clone());
+        let before = usage::of(&places);
+        let quotas = session.runtime.setup.state_dir.join(QUOTAS);
+        let record = quotas.join(session.workspace.id.to_string());
+        let mut room = Self { places, most, before, record, excess: None };
+        room.excess = room.read().filter(|excess| room.before.bytes > most.max(excess.allowed));
+        Some(room)
+    }
+
+    fn read(&self) -> Option<Excess> {
+        match fs::read(&self.record) {
+            // An unreadable record counts as the worst case.
+            Ok(text) => {
+                Some(serde_json::from_slice(&text).unwrap_or(Excess { allowed: 0, times: MOST_EXCESSES }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(_) => Some(Excess { allowed: 0, times: MOST_EXCESSES }),
+        }
+    }
+
+    /// Records the result of a command.
+    fn note(&self, exceeded: Exceeded) {
+        let noted = match (exceeded, self.excess) {
+            (Exceeded::No, Some(_)) => Ok(()),
+            (Exceeded::No, None) => match fs::remove_file(&self.record) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
+            (Exceeded::Yes, known) => {
+                let allowed = known.map_or(self.threshold(), |excess| excess.allowed);
+                let times = known.map_or(0, |excess| excess.times).saturating_add(1);
+                self.write(Excess { allowed, times })
+            }
+        };
+        if let Err(error) = noted {
+            tracing::warn!(error = %chain(&error), "cannot record the disk use of a command");
+        }
+    }
+
+    fn write(&self, excess: Excess) -> io::Result<()> {
+        if let Some(quotas) = self.record.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(quotas)?;
+        }
+        fs::write(&self.record, serde_json::to_vec(&excess).map_err(io::Error::other)?)
+    }
+
+    /// Above the limit, a command may run while it adds nothing; otherwise no command could remove data.
+    fn threshold(&self) -> u64 {
+        self.most.max(self.before.bytes)
+    }
+
+    fn is_too_much(&self, now: &Usage) -> bool {
+        now.bytes > self.threshold() || now.unseen.is_some()
+    }
+
+    /// Why no command may run.
+    pub(crate) fn refuse_command(&self) -> Option<Refusal> {
+        if let Some(unseen) = &self.before.unseen {
+            let unseen = ByteString::from(unseen.as_path()).display();
+            return Some(refusal(format!(
+                "`{unseen}` can be written and not be looked into, so what commands leave there cannot be counted"
+            )));
+        }
+        let closed = self.excess.is_some_and(|excess| excess.times >= MOST_EXCESSES);
+        closed.then(|| {
+            let (held, most) = (self.before.bytes, ByteSize(self.most));
+            refusal(format!(
+                "the workspace and its home hold {held} bytes, the limit is {most}, and {MOST_EXCESSES} commands have added to it \
+                 beyond that"
+            ))
+        })
+    }
+
+    /// Why the file tools refuse to write this many bytes.
+    pub(crate) fn refuse(&self, bytes: u64) -> Option<Refusal> {
+        let now = self.before.bytes.saturating_add(bytes);
+        (bytes > 0 && now > self.most).then(|| {
+            let most = ByteSize(self.most);
+            refusal(format!("the workspace and its home would hold {now} bytes, and the limit is {most}"))
+        })
+    }
+}
+
+fn refusal(message: String) -> Refusal {
+    Refusal {
+        code: RefusalCode::Path,
+        layer: PolicyLayer::Operator,
+        rule: RuleId::LimitsDisk.into(),
+        message,
+        hint: Some("remove something outside, or raise `--disk` or `disk` in `[limits]`".to_owned()),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exceeded {
+    Yes,
+    No,
+}
+
+/// The quota of one command, measured while it runs.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    room: Room,
+    files: SessionFiles,
     bell: OwnedFd,
     ring: OwnedFd,
     exceeded: AtomicBool,
 }
 
 impl Quota {
-    /// `None`: there is none.
-    pub(crate) fn of(session: &Bound<'_>, permissions: &Permissions) -> io::Result<Option<Self>> {
-        let Some(most) = permissions.limits.disk_bytes else { return Ok(None) };
-        let writable = permissions.roots.iter().filter(|root| root.access == Access::Write);
-        let mut places: Vec<PathBuf> = writable.map(|root| root.path.as_path().to_owned()).collect();
-        places.push(session.workspace.home.clone());
-        let before = usage::of(&places);
+    pub(crate) fn new(room: Room, files: SessionFiles) -> io::Result<Self> {
         let (bell, ring) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Some(Self { places, most, before, bell, ring, exceeded: AtomicBool::new(false) }))
+        Ok(Self { room, files, bell, ring, exceeded: AtomicBool::new(false) })
     }
 
-    /// Has a byte when the command is to be ended.
+    /// Becomes readable when the command must end.
     pub(crate) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    pub(crate) fn is_exceeded(&self) -> bool {
-        self.exceeded.load(Ordering::SeqCst)
-    }
-
-    /// Looks again and again, until `end` is closed or there is too much.
+    /// Measures repeatedly until `end` closes or the limit is exceeded.
     pub(crate) fn watch(&self, end: &Receiver<()>) {
         let mut pause = PAUSE;
         while end.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             let began = Instant::now();
-            if self.is_too_much(usage::of(&self.places)) {
+            if self.room.is_too_much(&self.now()) {
                 self.exceeded.store(true, Ordering::SeqCst);
-                // A full pipe says the same.
+                // A full pipe signals the same.
                 let _full = rustix::io::write(&self.ring, &[0]);
                 return;
             }
-            pause = PAUSE.max(began.elapsed().saturating_mul(SHARE));
+            pause = began.elapsed().saturating_mul(SHARE).clamp(PAUSE, LONGEST_PAUSE);
         }
     }
 
-    /// Where there is too much already, a command may run as long as it does not add to it: otherwise nothing could be removed.
-    /// A directory that nobody can look into any more hides what is in it.
-    fn is_too_much(&self, now: Usage) -> bool {
-        now.bytes > self.most.max(self.before.bytes) || now.unseen > self.before.unseen
+    fn now(&self) -> Usage {
+        let named = usage::of(&self.room.places);
+        let unlinked = self.files.unlinked(&self.room.places);
+        Usage { bytes: named.bytes.saturating_add(unlinked), ..named }
     }
 
-    /// Why the file tools do not write this many bytes more.
-    pub(crate) fn refuse(&self, bytes: u64) -> Option<Refusal> {
-        let now = self.before.bytes.saturating_add(bytes);
-        (now > self.most).then(|| Refusal {
-            code: RefusalCode::Path,
-            layer: Layer::Operator,
-            rule: "limits.disk".to_owned(),
-            message: format!(
-                "the workspace and its home would hold {now} bytes, and the limit is {}",
-                Size(self.most)
-            ),
-            hint: Some("remove something, or raise `--disk` or `disk` in `[limits]`".to_owned()),
-        })
+    /// Measures once more after the end: the command may have been faster than the last measurement.
+    pub(crate) fn settle(&self) -> Exceeded {
+        let seen = self.exceeded.load(Ordering::SeqCst);
+        let now = self.now();
+        let exceeded = if seen || self.room.is_too_much(&now) { Exceeded::Yes } else { Exceeded::No };
+        self.room.note(exceeded);
+        exceeded
     }
 }

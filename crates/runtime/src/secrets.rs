@@ -1,20 +1,22 @@
-//! Secrets of the operator: kept encrypted, given to a session one by one, known to everything that is written down.
+//! Secrets of the operator: stored encrypted, released to sessions by name, and redacted from everything that
+//! is recorded.
 //!
-//! [`SecretStore`] is the file, [`Secrets`] what was in it, [`release`] which of them a session may have and how they get
-//! inside. How their values are kept from leaving is in `leaks`. `docs/secrets.md` has the format and the promises.
+//! [`SecretStore`] is the file, [`SecretSet`] its content. [`release`] decides which secrets a session gets
+//! and how they get inside. `leaks` keeps their values from leaving. `docs/secrets.md` describes the format
+//! and the guarantees.
 
+mod encryption;
 mod entry;
-mod input;
-pub(crate) mod place;
 mod placeholder;
+pub(crate) mod private_dir;
 mod release;
-mod sealed;
 mod store;
+mod value;
 
-pub use entry::{EntryError, Meta, NameError, NewSecret, Scope, SecretName};
-pub use input::{Line, MAX_VALUE, Value, ValueError};
-pub use place::PlaceError;
+pub use encryption::SealError;
+pub use entry::{NewSecret, SecretError, SecretInfo, SecretName, SecretNameError, SecretScope};
+pub use private_dir::PrivateDirError;
 pub use release::NamedBy;
 pub(crate) use release::SessionSecrets;
-pub use sealed::SealError;
-pub use store::{ChangeError, Changed, SecretStore, Secrets, StoreError};
+pub use store::{SecretChangeError, SecretSet, SecretStore, SecretStoreError, StoreChange};
+pub use value::{MAX_VALUE, SecretValue, SecretValueError, TrailingNewline};

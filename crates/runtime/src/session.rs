@@ -1,7 +1,9 @@
 //! A session: one agent, one workspace, one ceiling, for life.
 
-mod common;
-mod containers;
+mod container_reuse;
+mod core;
+mod memory;
+mod own_fence;
 mod resume;
 
 use std::fmt;
@@ -11,50 +13,56 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use ringfence_authz::policy::ApprovalSettings;
-use ringfence_authz::{Policy, env::Attendance};
+use ringfence_authz::{Policy, PolicyRules, SessionFacts, env::ApproverPresence};
 use ringfence_ledger::{
-    AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, SessionEnd, Settings,
+    AppendError, Event, Ledger, LedgerLocation, LedgerOpenError, LedgerReadError, LedgerSettings, ProcessId,
+    Receipt, SessionEndReason,
 };
 use ringfence_sandbox::sweeper::Sweeper;
-use ringfence_sandbox::{Io, Pool, SkeletonFile};
+use ringfence_sandbox::{CommandIo, ContainerPool, SkeletonFile};
 use ringfence_types::{
-    Attenuation, Bytes, Call, Decision, Limits, MadeBy, Principal, Refusal, Root, SessionId, ShownCredential,
-    TransactionId,
+    Attenuation, ByteString, Call, CallOrigin, CredentialRef, Decision, Limits, Principal, Refusal, Root,
+    SessionId, TransactionId,
 };
 
-use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
-use crate::facts::{Inside, Machine};
+use crate::approvals::{self, ApprovalContext, Approver, NoApprover};
+use crate::effect::{Seen, SharedApprover};
+use crate::engine_containers::EngineContainers;
 use crate::home::Resident;
-use crate::images::{self, Chosen, InImage};
-use crate::leaks::{Cleaner, LeakError, LeakScanner, Tally};
-use crate::network::{Attention, Network, Seen, SharedApprover};
-use crate::observe::{Observer, Stage};
-use crate::pipeline::{self, Ended, Received, Settled};
-use crate::proposal::{self, Recovery, RecoveryError};
-use crate::secrets::{SecretStore, SessionSecrets, StoreError};
-use crate::standing::Stored;
-use crate::weigh::Weigher;
+use crate::host_facts::{Inside, LiveHost};
+use crate::images::{self, ImageRequest, SelectedImage};
+use crate::leaks::{FindingTally, LeakError, LeakScanner, TextRedactor};
+use crate::memory_budget::MemoryBudget;
+use crate::observer::{CallObserver, PipelineStage};
+use crate::operator_file::OperatorFileUpdate;
+use crate::pipeline::{self, CallEnd, Settled};
+use crate::proposal::{self, JournalRecovery, RecoveryError};
+use crate::proxy::{FlowApproverSettings, SessionProxy};
+use crate::secrets::{SecretStore, SecretStoreError, SessionSecrets};
 use crate::workspace::{Workspace, judge_agent, judge_extra_root, judge_name, judge_session_name};
-pub(crate) use common::Fence;
-use common::{Common, Standing};
+pub(crate) use core::SessionFence;
+use core::{RefreshedSpec, SessionCore, SessionRecordState};
+use memory::SessionMemory;
+pub(crate) use memory::{AskPermit, BREAKER, DENIED_BEFORE, MOST_ASKING, NoTurn, STOPPED_LOOP, SharedMemory};
+use own_fence::OwnFence;
 
 pub use resume::{Abandoned, end_abandoned, end_session};
 
-/// What only the command line knows: where things are, and what the host's environment says.
+/// Paths and environment facts of the host, supplied by the command line.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct HostSetup {
     pub state_dir: PathBuf,
     pub config_dir: PathBuf,
     pub home: Option<PathBuf>,
-    pub host_env: Vec<(Bytes, Bytes)>,
-    pub attendance: Attendance,
+    pub host_env: Vec<(ByteString, ByteString)>,
+    pub attendance: ApproverPresence,
     pub toolchains: Vec<Toolchain>,
     /// Files for the read-only system inside, such as a `gitconfig` with the operator's name.
     pub files: Vec<SkeletonFile>,
-    /// A program that becomes a sweeper when it is started with [`ringfence_sandbox::sweeper::WORD`]. Without one, the
-    /// placeholders of a process that was killed stay until the next session.
+    /// A program that becomes a sweeper when started with [`ringfence_sandbox::sweeper::WORD`]. Without one,
+    /// placeholders of a killed process stay until the next session.
     pub sweeper: Option<PathBuf>,
-    /// What the host runs or obeys next on behalf of Ringfence: its program and the files in which agents name it.
+    /// Files that the host runs or obeys next for Ringfence: its program and the agent settings that name it.
     pub own: Vec<PathBuf>,
 }
 
@@ -62,10 +70,10 @@ pub struct Setup {
 #[derive(Clone, Debug)]
 pub struct Toolchain {
     pub roots: Vec<PathBuf>,
-    /// Directories of it that belong on `PATH`.
+    /// Its directories for `PATH`.
     pub programs: Vec<PathBuf>,
-    pub env: Vec<(Bytes, Bytes)>,
-    /// Below the synthetic home: links to where the toolchain keeps its packages.
+    pub env: Vec<(ByteString, ByteString)>,
+    /// Links below the synthetic home to the toolchain's packages.
     pub links: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -73,10 +81,10 @@ pub struct Toolchain {
 #[derive(Debug)]
 pub struct Runtime {
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) setup: Setup,
-    recovered: Vec<Result<Recovery, RecoveryError>>,
-    /// Containers that wait for sessions of this process.
-    pub(crate) pool: Pool,
+    pub(crate) setup: HostSetup,
+    recovered: Vec<Result<JournalRecovery, RecoveryError>>,
+    /// Pooled containers for sessions of this process.
+    pub(crate) pool: ContainerPool,
     sweeper: OnceLock<Option<Arc<Sweeper>>>,
 }
 
@@ -91,15 +99,15 @@ pub enum OpenSessionError {
     #[error("cannot write to the ledger")]
     Ledger(#[from] AppendError),
     #[error("cannot read the ledger")]
-    Read(#[from] ReadError),
+    Read(#[from] LedgerReadError),
     #[error("cannot read the ledger")]
-    Open(#[from] OpenError),
+    Open(#[from] LedgerOpenError),
     #[error("cannot close what was left open")]
-    Left(#[from] approval::InboxError),
-    /// What is not known cannot be kept out of the ledger.
+    Left(#[from] approvals::InboxError),
+    /// Without the stored secrets Ringfence cannot redact them from the ledger.
     #[error("the secrets of the operator cannot be read, so nothing is done")]
-    Secrets(#[from] StoreError),
-    #[error("secrets cannot be told from other text, so nothing is done")]
+    Secrets(#[from] SecretStoreError),
+    #[error("cannot load the leak scanner; refusing to run")]
     Leaks(#[from] LeakError),
 }
 
@@ -113,34 +121,34 @@ impl OpenSessionError {
     }
 }
 
-/// What a session was asked to be.
+/// The specification of a session.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct SessionSpec {
     pub workspace: PathBuf,
     pub policy: Policy,
-    /// Of the policy: what answers are bound to.
+    /// Digest of the policy, which answers are bound to.
     pub policy_digest: String,
-    /// The files that the policy was read from, also where there is none yet: an answer is bound to what they say.
+    /// The files that the policy was read from, also missing ones: answers are bound to their content.
     pub policy_files: Vec<PathBuf>,
     pub settings: ApprovalSettings,
     /// Roots besides the workspace.
     pub roots: Vec<Root>,
-    /// Where the agent and its commands work, by real paths: what steers an agent is held there also while absent.
+    /// Real paths where the agent works: steering files there are protected even while they do not exist.
     pub worked_in: Vec<PathBuf>,
-    /// Under which the session goes on in a later process; without a name it ends with this one.
+    /// A later process resumes the session by this name; without one it ends with this process.
     pub name: Option<String>,
     pub agent: Option<String>,
     pub started_by: Principal,
-    /// What they showed, where they are not known by the kernel.
-    pub started_with: Option<ShownCredential>,
+    /// The credential of a principal that the kernel does not identify.
+    pub started_with: Option<CredentialRef>,
     /// For the backend `container`.
-    pub image: Option<InImage>,
-    /// Directories that are shown besides, read-only: the door of a session that has one.
+    pub image: Option<ImageRequest>,
+    /// Further read-only directories, such as that of the session socket.
     pub shown: Vec<PathBuf>,
 }
 
-impl Asked {
-    /// A session of the owner of this process, with nothing said besides.
+impl SessionSpec {
+    /// A session of the owner of this process, with defaults.
     pub fn new(workspace: PathBuf, policy: Policy) -> Self {
         Self {
             workspace,
@@ -152,7 +160,7 @@ impl Asked {
             worked_in: Vec::new(),
             name: None,
             agent: None,
-            started_by: approval::local_operator(),
+            started_by: approvals::local_operator(),
             started_with: None,
             image: None,
             shown: Vec::new(),
@@ -160,18 +168,18 @@ impl Asked {
     }
 }
 
-/// Reads the policy again when something it depends on has changed.
+/// Reads the policy again when one of its sources changed.
 pub trait PolicySource: fmt::Debug {
-    fn read(&self) -> Result<Asked, Refusal>;
+    fn read(&self) -> Result<SessionSpec, Refusal>;
 
-    /// Whether the next call has to be judged by what [`PolicySource::read`] says now.
+    /// Whether the next call must use the result of [`PolicySource::read`].
     fn has_changed(&self) -> bool {
         false
     }
 }
 
 impl<S: PolicySource + ?Sized> PolicySource for Arc<S> {
-    fn read(&self) -> Result<Asked, Refusal> {
+    fn read(&self) -> Result<SessionSpec, Refusal> {
         (**self).read()
     }
 
@@ -181,28 +189,28 @@ impl<S: PolicySource + ?Sized> PolicySource for Arc<S> {
 }
 
 impl Runtime {
-    /// No ledger, no runtime: without a place to write nothing may happen.
-    pub fn open(setup: Setup) -> Result<Self, OpenError> {
-        let settings = Settings::load(&setup.config_dir.join("ledger.toml"))?;
-        let ledger = Location::of(&setup.state_dir, &settings)?.open(settings)?;
-        // First: of these it is known what became of them. Of the rest only that nobody works on it.
+    /// Fails without a ledger: no effect may happen without a record.
+    pub fn open(setup: HostSetup) -> Result<Self, LedgerOpenError> {
+        let settings = LedgerSettings::load(&setup.config_dir.join("ledger.toml"))?;
+        let ledger = LedgerLocation::of(&setup.state_dir, &settings)?.open(settings)?;
+        // First, because the outcome of these is known. The rest is only known to be abandoned.
         let recovered = proposal::recover(&ledger, &setup.state_dir);
         for recovered in &recovered {
-            tracing::warn!(succeeded = recovered.is_ok(), "an application that was left half done");
+            tracing::warn!(succeeded = recovered.is_ok(), "an interrupted application of a proposal");
         }
-        // A ledger that cannot be written refuses the first intent, too, and that is where it is told.
+        // An unwritable ledger also refuses the first intent, which reports the error.
         let _unwritable = ledger.recover(&ProcessId::is_alive);
         Ok(Self {
             ledger: Arc::new(ledger),
             setup,
             recovered,
-            pool: Pool::default(),
+            pool: ContainerPool::new(EngineContainers),
             sweeper: OnceLock::new(),
         })
     }
 
-    /// Applications that somebody left half done, and what this start made of them.
-    pub fn recovered(&self) -> &[Result<Recovery, RecoveryError>] {
+    /// Interrupted applications of proposals, and how this start recovered them.
+    pub fn recovered(&self) -> &[Result<JournalRecovery, RecoveryError>] {
         &self.recovered
     }
 
@@ -210,59 +218,73 @@ impl Runtime {
         &self.ledger
     }
 
-    pub fn setup(&self) -> &Setup {
+    pub fn setup(&self) -> &HostSetup {
         &self.setup
     }
 
-    /// One for all sessions of this process, started for the first that puts up a fence.
+    /// One sweeper for all sessions of this process, started with the first sandbox.
     pub(crate) fn sweeper(&self) -> Option<Arc<Sweeper>> {
         let start = || {
             let registry = self.setup.state_dir.join("placeholders");
             let started = Sweeper::start(self.setup.sweeper.as_deref()?, &registry);
-            let started = started.inspect_err(|error| tracing::warn!(why = %error, "there is no sweeper"));
+            let started = started
+                .inspect_err(|error| tracing::warn!(error = %error, "cannot start the sweeper process"));
             started.ok().map(Arc::new)
         };
         self.sweeper.get_or_init(start).clone()
     }
 
-    /// Writes down that the answer was no before there was a session to ask in.
+    /// Records a refusal that precedes any session.
     pub fn refuse(&self, refusal: &Refusal) -> Result<(), AppendError> {
         let refusal = self.cleaner().refusal(refusal);
         self.ledger
-            .append(&Event::Refused { transaction: None, session: None, call: None, refusal, by: None })
+            .append(&Event::CallRefused {
+                transaction: None,
+                session: None,
+                call: None,
+                refusal,
+                call_origin: None,
+            })
             .map(drop)
     }
 
-    /// Writes down that the operator's policy is another one from now on.
-    pub fn policy_changed(&self, stored: &Stored, change: &str) -> Result<(), AppendError> {
-        let event = Event::PolicyChanged {
+    /// Records a change of the operator's policy.
+    pub fn policy_changed(&self, stored: &OperatorFileUpdate, change: &str) -> Result<(), AppendError> {
+        self.policy_changes(stored, &[change.to_owned()])
+    }
+
+    /// Records several changes that are one: all of them or none.
+    pub fn policy_changes(&self, stored: &OperatorFileUpdate, changes: &[String]) -> Result<(), AppendError> {
+        let cleaner = self.cleaner();
+        let event = |change: &String| Event::PolicyChanged {
             session: None,
-            file: Bytes::from(stored.file.as_path()),
+            file: ByteString::from(stored.file.as_path()),
             sha256: stored.sha256.clone(),
-            change: self.cleaner().text(change),
+            change: cleaner.text(change),
         };
-        self.ledger.append(&event).map(drop)
+        let events: Vec<Event> = changes.iter().map(event).collect();
+        self.ledger.append_all(&events).map(drop)
     }
 
-    pub(crate) fn cleaner(&self) -> Cleaner {
-        Cleaner::of(&self.setup.state_dir)
+    pub(crate) fn cleaner(&self) -> TextRedactor {
+        TextRedactor::of(&self.setup.state_dir)
     }
 
-    /// Opens a session, or says why this workspace cannot have one. A refusal is in the ledger.
-    pub fn session(&self, asked: Asked) -> Result<Result<AgentSession<'_>, Refusal>, OpenSessionError> {
+    /// Opens a session or refuses the workspace. The ledger records a refusal.
+    pub fn session(&self, asked: SessionSpec) -> Result<Result<AgentSession<'_>, Refusal>, OpenSessionError> {
         let secrets = SecretStore::new(&self.setup.state_dir).read()?;
         let judged = Workspace::open(&self.setup, &asked).map_err(OpenSessionError::Home)?;
         let judged = judged.and_then(|(workspace, repairs)| {
             let leaks = LeakScanner::of_state(&secrets, &self.setup.state_dir);
             judge_name(&leaks, &workspace.path)?;
             asked.roots.iter().try_for_each(|root| judge_name(&leaks, root.path.as_path()))?;
-            // `danger` with its second flag opens the stores on purpose.
+            // `danger` with its second flag opens credential stores on purpose.
             if !asked.policy.danger.allow_sensitive_roots {
                 asked.roots.iter().try_for_each(|root| judge_extra_root(&self.setup, root.path.as_path()))?;
             }
             asked.agent.iter().try_for_each(|agent| judge_agent(&leaks, agent))?;
             asked.name.iter().try_for_each(|name| judge_session_name(&leaks, name))?;
-            Ok((workspace, repairs, images::judge(&self.setup, &asked)?))
+            Ok((workspace, repairs, images::select(&self.setup, &asked)?))
         });
         let (workspace, repairs, container) = match judged {
             Ok(judged) => judged,
@@ -271,20 +293,20 @@ impl Runtime {
                 return Ok(Err(refusal));
             }
         };
-        let resumed = resume::named((&self.ledger, &self.setup.state_dir), &workspace, &asked)?;
+        let resumed = resume::named(&self.ledger, &self.setup.state_dir, &workspace, &asked)?;
         let (id, memory, standing) = match resumed {
-            Some((id, memory)) => (id, memory, Standing::Open),
+            Some((id, memory)) => (id, memory, SessionRecordState::Open),
             None => {
                 let id =
                     SessionId::random().map_err(|error| OpenSessionError::Id(io::Error::other(error)))?;
-                (id, Memory::default(), Standing::New)
+                (id, SessionMemory::default(), SessionRecordState::New)
             }
         };
         let leaks = LeakScanner::of_session(&secrets, &self.setup, &workspace.path)?;
-        let common = Arc::new(Common::new(memory, standing));
+        let common = Arc::new(SessionCore::new(memory, standing));
         common.tell(repairs);
-        tracing::info!(id = %id, workspace = %workspace.id, profile = %asked.policy.profile, resumed = standing == Standing::Open, "session");
-        Ok(Ok(AgentSession::of(Bound {
+        tracing::info!(id = %id, workspace = %workspace.id, profile = %asked.policy.profile, resumed = standing == SessionRecordState::Open, "session");
+        Ok(Ok(AgentSession::of(SessionShared {
             runtime: self,
             resident: Resident::of(workspace.id.clone(), &asked),
             id,
@@ -300,7 +322,7 @@ impl Runtime {
             roots: asked.roots,
             worked_in: asked.worked_in,
             common,
-            attention: Attention::default(),
+            attention: FlowApproverSettings::default(),
             container,
             secrets: Arc::new(SessionSecrets::new(secrets)),
             shown: asked.shown,
@@ -310,62 +332,65 @@ impl Runtime {
     }
 }
 
-/// What of a policy a sandbox is made from. How long a command takes is no part of it.
+/// The parts of a policy that a sandbox is made from. The wall-clock limit is not one of them.
 fn fence(policy: &Policy) -> impl PartialEq + '_ {
     let Policy { profile, access, danger, net, backend, container, limits, floor, home, rules, .. } = policy;
+    // Without `..`: a new kind of rule that shapes a sandbox must not leave the old sandbox running.
+    let PolicyRules { paths, hosts, commands: _, env: _, tools: _ } = rules;
     let limits = Limits { wall_ms: None, ..limits.clone() };
-    ((profile, access, danger, net, backend, container), (limits, floor, home), (&rules.paths, &rules.hosts))
+    ((profile, access, danger, net, backend, container), (limits, floor, home), (paths, hosts))
 }
 
-/// What became of a call, without anything that the caller said.
+/// Logs the end of a call, without any text of the caller.
 fn tell(settled: &Settled) {
     let transaction = settled.transaction.as_ref().map(tracing::field::display);
     match &settled.ended {
-        Ended::Executed(outcome) => {
+        CallEnd::Executed(outcome) => {
             tracing::info!(transaction, exit = outcome.exit.code(), ms = outcome.duration_ms, "executed");
         }
-        Ended::Touched(_) => tracing::info!(transaction, "file touched"),
-        Ended::Refused(refusal) => {
+        CallEnd::Touched(_) => tracing::info!(transaction, "file touched"),
+        CallEnd::Refused(refusal) => {
             tracing::warn!(transaction, rule = %refusal.rule, layer = ?refusal.layer, "refused");
         }
-        Ended::Failed { what, .. } => tracing::error!(transaction, what = %what, "failed"),
+        CallEnd::Failed { what, .. } => tracing::error!(transaction, what = %what, "failed"),
     }
-    if let Some(why) = &settled.unrecorded {
-        tracing::error!(transaction, why = %why, "the outcome is not in the ledger");
+    if let Some(why) = &settled.record_error {
+        tracing::error!(transaction, error = %why, "cannot record the outcome");
     }
 }
 
 /// A running session. Its sandbox starts with the first command and ends with the session.
 #[derive(Debug)]
 pub struct AgentSession<'r> {
-    bound: Bound<'r>,
-    /// What the agent says about its next call.
+    bound: SessionShared<'r>,
+    /// The agent's claim about its next call.
     pub(crate) stated: Option<String>,
-    /// What of the session the next call may use.
+    /// The part of the session that the next call may use.
     pub(crate) left: Attenuation,
-    /// Who makes the next calls, where several may.
-    pub(crate) made_by: Option<Box<MadeBy>>,
-    /// How long the next commands may take, where whoever asks for them says so.
+    /// The origin of the next calls, if several clients share the session.
+    pub(crate) made_by: Option<Box<CallOrigin>>,
+    /// Wall-clock limit of the next commands, if the client sets one.
     wall_ms: Option<u64>,
     pub(crate) approver: Box<dyn Approver + 'r>,
-    source: Option<Box<dyn PolicySource + 'r>>,
-    /// The end of the session is written with the end of the next call.
+    /// The end of the session is recorded with the end of the next call.
     ends: bool,
-    /// On its way out in the call that is being made.
-    pub(crate) found: Tally,
-    observer: Option<Arc<dyn Observer>>,
-    weigher: Option<Arc<dyn Weigher>>,
+    /// Findings of the current call.
+    pub(crate) found: FindingTally,
+    /// Set while the current call has a ceiling below the session's.
+    pub(crate) own: Option<Box<OwnFence<'r>>>,
+    observer: Option<Arc<dyn CallObserver>>,
+    weigher: Option<Arc<dyn MemoryBudget>>,
 }
 
-/// What a session is, whoever makes its calls.
+/// The part of a session that all its calls share.
 #[derive(Clone, Debug)]
-pub struct Bound<'r> {
+pub struct SessionShared<'r> {
     pub(crate) runtime: &'r Runtime,
     pub(crate) id: SessionId,
     name: Option<String>,
     agent: Option<String>,
     pub(crate) started_by: Principal,
-    started_with: Option<ShownCredential>,
+    started_with: Option<CredentialRef>,
     pub(crate) workspace: Workspace,
     pub(crate) resident: Resident,
     pub(crate) policy: Policy,
@@ -374,22 +399,22 @@ pub struct Bound<'r> {
     pub(crate) settings: ApprovalSettings,
     pub(crate) roots: Vec<Root>,
     pub(crate) worked_in: Vec<PathBuf>,
-    pub(crate) common: Arc<Common>,
-    /// Who is asked about flows.
-    pub(crate) attention: Attention,
-    pub(crate) container: Option<Chosen>,
+    pub(crate) common: Arc<SessionCore>,
+    /// The approver and policy source for flows.
+    pub(crate) attention: FlowApproverSettings,
+    pub(crate) container: Option<SelectedImage>,
     pub(crate) secrets: Arc<SessionSecrets>,
-    /// Directories that are shown besides, read-only.
+    /// Further read-only directories.
     pub(crate) shown: Vec<PathBuf>,
-    /// For everything that runs in it.
-    pub(crate) variables: Vec<(Bytes, Bytes)>,
+    /// For every command of the session.
+    pub(crate) variables: Vec<(ByteString, ByteString)>,
     pub(crate) leaks: LeakScanner,
 }
 
 impl<'r> Deref for AgentSession<'r> {
-    type Target = Bound<'r>;
+    type Target = SessionShared<'r>;
 
-    fn deref(&self) -> &Bound<'r> {
+    fn deref(&self) -> &SessionShared<'r> {
         &self.bound
     }
 }
@@ -400,12 +425,12 @@ impl DerefMut for AgentSession<'_> {
     }
 }
 
-impl<'r> Bound<'r> {
-    /// The session for a call that may be made while others are: one memory, one sandbox, one network.
-    pub fn lane(&self) -> AgentSession<'r> {
+impl<'r> SessionShared<'r> {
+    /// A handle for a concurrent call, with the same memory, sandbox and network.
+    pub fn call_handle(&self) -> AgentSession<'r> {
         let mut lane = AgentSession::of(self.clone());
-        if let Some(asked) = self.common.refreshed() {
-            lane.adopt(asked);
+        if let Some(refreshed) = self.common.refreshed() {
+            lane.adopt(refreshed);
         }
         lane
     }
@@ -422,12 +447,12 @@ impl<'r> Bound<'r> {
         &self.policy
     }
 
-    /// Text as it may be shown to whoever may look: without secrets.
+    /// The redacted text, for display.
     pub fn clean(&self, text: &str) -> String {
         self.leaks.text(text)
     }
 
-    /// The same of a command, of which some options are followed by secrets.
+    /// Redacts a command line, including values of options that take secrets.
     pub fn clean_argv(&self, argv: &[String]) -> Vec<String> {
         let (clean, _) = self.leaks.scanner().redact_argv(argv);
         clean.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
@@ -438,27 +463,27 @@ impl<'r> Bound<'r> {
     }
 
     pub(crate) fn all_roots(&self) -> Vec<Root> {
-        let path = Bytes::from(self.workspace.path.as_path());
+        let path = ByteString::from(self.workspace.path.as_path());
         let mut roots = vec![Root { path, access: self.policy.access }];
         roots.extend(self.roots.iter().cloned());
         roots
     }
 
-    /// Who began it, and with what.
-    pub(crate) fn started(&self) -> MadeBy {
-        MadeBy { principal: self.started_by.clone(), shown: self.started_with.clone() }
+    /// The principal that started the session, and its credential.
+    pub(crate) fn started(&self) -> CallOrigin {
+        CallOrigin { principal: self.started_by.clone(), credential: self.started_with.clone() }
     }
 
-    /// Writes down that the answer was no to something that is no call of the pipeline.
+    /// Records the refusal of a request that is no call of the pipeline.
     pub fn refuse(&self, refusal: &Refusal) -> Result<(), AppendError> {
         let (session, refusal) = (Some(self.id.clone()), self.leaks.refusal(refusal));
-        let event = Event::Refused { transaction: None, session, call: None, refusal, by: None };
+        let event = Event::CallRefused { transaction: None, session, call: None, refusal, call_origin: None };
         self.runtime.ledger().append(&event).map(drop)
     }
 
-    /// As it would be asked for again, to judge what is not done.
-    pub fn asked(&self) -> Asked {
-        Asked {
+    /// The specification of this session, for dry runs.
+    pub fn asked(&self) -> SessionSpec {
+        SessionSpec {
             policy_digest: self.policy_digest.clone(),
             policy_files: self.policy_files.clone(),
             settings: self.settings.clone(),
@@ -467,74 +492,70 @@ impl<'r> Bound<'r> {
             agent: self.agent.clone(),
             started_by: self.started_by.clone(),
             started_with: self.started_with.clone(),
-            ..Asked::new(self.workspace.path.clone(), self.policy.clone())
+            ..SessionSpec::new(self.workspace.path.clone(), self.policy.clone())
         }
     }
 }
 
 impl<'r> AgentSession<'r> {
-    /// Who is asked from now on. Without this, only people who watch from elsewhere are.
+    /// Sets the approver. Without one, only operators elsewhere can answer.
     pub fn set_approver(&mut self, approver: impl Approver + 'r) {
         self.approver = Box::new(approver);
     }
 
-    /// Where the policy is read again when its files have changed while a question waited.
-    pub fn set_policy_source(&mut self, source: impl PolicySource + 'r) {
-        self.source = Some(Box::new(source));
-    }
-
-    /// Who is asked about flows from now on, by the threads of the proxy while a command runs.
+    /// Sets the approver for flows, which proxy threads use while a command runs.
     pub fn set_flow_approver(&mut self, approver: impl Approver + Clone + Send + 'static) {
         self.attention.approver = Arc::new(SharedApprover::new(approver));
     }
 
-    /// Where the policy is read again when it has changed before a flow.
-    pub fn set_flow_policy_source(&mut self, source: impl PolicySource + Send + Sync + 'static) {
+    /// Sets the source that reloads a changed policy: before a flow, and after an approval was pending.
+    pub fn set_policy_source(&mut self, source: impl PolicySource + Send + Sync + 'static) {
         self.attention.source = Some(Arc::new(source));
     }
 
-    /// For everything that runs in the session. Not judged: they are ours.
-    pub fn set_variables(&mut self, variables: Vec<(Bytes, Bytes)>) {
+    /// Variables for every command of the session. They come from Ringfence, so policy does not evaluate
+    /// them.
+    pub fn set_variables(&mut self, variables: Vec<(ByteString, ByteString)>) {
         self.variables = variables;
     }
 
-    /// What the agent says about what it does next. People see it, marked as an allegation.
-    pub fn set_stated_reason(&mut self, stated: Option<String>) {
+    /// The agent's claim about its next call; shown as untrusted.
+    pub fn set_claim(&mut self, stated: Option<String>) {
         self.stated = stated;
     }
 
-    /// What of its paths and hosts is left to whoever makes the next calls, where that is less than all. For calls that are done
-    /// in this process: what runs in the fence has what the fence has.
-    pub fn set_left(&mut self, left: Attenuation) {
+    /// Limits the paths and hosts of the next in-process calls to what their client may use. Commands in the
+    /// sandbox are limited by the sandbox.
+    pub fn set_attenuation(&mut self, left: Attenuation) {
         self.left = left;
     }
 
-    /// Who makes the next calls. It is written down with each.
-    pub fn set_made_by(&mut self, by: MadeBy) {
+    /// The origin of the next calls, recorded with each.
+    pub fn set_made_by(&mut self, by: CallOrigin) {
         self.made_by = Some(Box::new(by));
     }
 
-    /// Another value than the session's own for what the next calls run. Not judged: it is ours.
+    /// Overrides a variable for the next calls. It comes from Ringfence, so policy does not evaluate it.
     pub fn set_variable(&mut self, name: &str, value: &str) {
-        let own = [(Bytes::from(name), Bytes::from(value))];
+        let own = [(ByteString::from(name), ByteString::from(value))];
         self.variables = ringfence_authz::env::merge(std::mem::take(&mut self.variables), &own);
     }
 
-    /// Who is told how far the next calls come.
-    pub fn set_observer(&mut self, observer: Arc<dyn Observer>) {
+    /// Receives the progress of the next calls.
+    pub fn set_observer(&mut self, observer: Arc<dyn CallObserver>) {
         self.observer = Some(observer);
     }
 
-    /// Who is asked before the next calls read a file as a whole.
-    pub fn set_weigher(&mut self, weigher: Arc<dyn Weigher>) {
+    /// Consulted before the next calls read a whole file.
+    pub fn set_memory_budget(&mut self, weigher: Arc<dyn MemoryBudget>) {
         self.weigher = Some(weigher);
     }
 
-    pub(crate) fn weigh(&self, bytes: u64) -> io::Result<()> {
+    pub(crate) fn reserve_memory(&self, bytes: u64) -> io::Result<()> {
         self.weigher.as_ref().map_or(Ok(()), |weigher| weigher.weigh(bytes))
     }
 
-    pub(crate) fn reach(&self, stage: Stage) {
+    pub(crate) fn reach(&self, stage: PipelineStage) {
         self.observer.iter().for_each(|observer| observer.reached(stage));
     }
 
@@ -546,91 +567,92 @@ impl<'r> AgentSession<'r> {
         self.observer.iter().for_each(|observer| observer.begun(transaction));
     }
 
-    /// One call, from what was asked to what became of it. The only way to any effect.
-    pub fn call(&mut self, call: Call, io: Io<'_>) -> Settled {
+    /// Runs one call through the pipeline. The only way to any effect.
+    pub fn call(&mut self, call: Call, io: CommandIo<'_>) -> Settled {
         let span = tracing::info_span!("call", id = %self.id).entered();
-        let settled = pipeline::run(Received::new(call), self, io);
+        let settled = pipeline::call(call, self, io);
+        self.end_own_fence();
         drop(span);
         tell(&settled);
         settled
     }
 
-    /// Judges a call that the agent does itself, with what it would write as input, asks where policy says so, and writes down
-    /// that it was left `to` it. What was refused comes back as for every other call.
-    pub fn leave(&mut self, call: Call, io: &Io<'_>, to: &str) -> Result<TransactionId, Settled> {
-        pipeline::leave(Received::new(call), self, io, to)
+    /// Evaluates a call that the agent executes itself, with the content as input, requests an approval if
+    /// needed, and records that it was left `to` the agent. A refusal is settled like that of any other call.
+    pub fn leave(&mut self, call: Call, io: &CommandIo<'_>, to: &str) -> Result<TransactionId, Settled> {
+        pipeline::delegate(call, self, io, to)
     }
 
-    /// Writes down that a tool that no rule speaks of was left `to` the person at the agent, whom the agent asks by itself.
-    /// What is denied, or would let a secret out, comes back as for every other call.
-    pub fn refer(&mut self, call: Call, io: &Io<'_>, to: &str) -> Result<TransactionId, Settled> {
-        pipeline::refer(Received::new(call), self, io, to)
+    /// Records that a tool without a rule was left `to` the user of the agent, whom the agent asks by itself.
+    /// A denial or a leak is settled like that of any other call.
+    pub fn refer(&mut self, call: Call, io: &CommandIo<'_>, to: &str) -> Result<TransactionId, Settled> {
+        pipeline::defer(call, self, io, to)
     }
 
-    /// Whether anybody could answer a question of this session: somebody here, somebody who watches, or a channel.
+    /// Whether an approver can be reached: here, by watching, or through a notification channel.
     pub fn can_ask(&mut self) -> bool {
         let elsewhere =
-            approval::is_watched(&self.runtime.setup.state_dir) || !self.settings.notify.is_empty();
+            approvals::is_watched(&self.runtime.setup.state_dir) || !self.settings.notify.is_empty();
         elsewhere || self.approver.is_there()
     }
 
-    /// The last call of a session: its end is written down together with the end of the session, unless that has a name
-    /// and goes on.
-    pub fn last_call(mut self, call: Call, io: Io<'_>) -> Settled {
+    /// Runs the last call of a session and records both ends together, unless the session is named.
+    pub fn last_call(mut self, call: Call, io: CommandIo<'_>) -> Settled {
         self.ends = self.name.is_none();
         self.call(call, io)
     }
 
-    /// Writes down that the session is over, if anything of it was written and it has no name under which it goes on.
+    /// Records the end of the session, if its start is recorded and it has no name.
     pub fn end(self) -> Result<(), AppendError> {
-        self.end_because(SessionEnd::Finished)
+        self.end_because(SessionEndReason::Finished)
     }
 
-    /// The same, for this reason.
-    pub fn end_because(self, reason: SessionEnd) -> Result<(), AppendError> {
-        self.common.set_closed();
+    /// Like [`Self::end`], with a reason.
+    pub fn end_because(self, reason: SessionEndReason) -> Result<(), AppendError> {
+        self.common.memory().set_closed();
         self.common.end_fence();
         self.forget_containers();
-        if self.is_named() || self.common.is_over() || !self.common.close() {
+        if self.is_named() || self.is_over() || !self.common.close() {
             return Ok(());
         }
         let event = Event::SessionEnded { session: self.id.clone(), reason: Some(reason) };
-        self.runtime.ledger.append(&event).map(drop)
+        self.runtime.ledger.append_late(&[event])
     }
 
-    fn of(bound: Bound<'r>) -> Self {
+    fn of(bound: SessionShared<'r>) -> Self {
         Self {
             bound,
             stated: None,
             left: Attenuation::none(),
             made_by: None,
             wall_ms: None,
-            approver: Box::new(Nobody),
-            source: None,
+            approver: Box::new(NoApprover),
             ends: false,
-            found: Tally::default(),
+            found: FindingTally::default(),
+            own: None,
             observer: None,
             weigher: None,
         }
     }
 
-    /// What other threads make calls of this session from. Whoever answers its questions is known to the ledger alone.
-    pub fn into_bound(self) -> Bound<'r> {
+    /// The shared part, from which other threads make calls. Their approvals are answered through the ledger
+    /// only.
+    pub fn into_bound(self) -> SessionShared<'r> {
         self.bound
     }
 
-    /// Writes down what the agent says that it does. People see it, marked as an allegation; secrets in it stay out.
+    /// Records the agent's claim about its activity, redacted; shown as untrusted.
     pub fn report(&mut self, kind: &str, text: &str) -> Result<u64, AppendError> {
-        let event = Event::Activity {
+        let event = Event::ActivityReported {
             session: self.id.clone(),
-            what: self.leaks.text(kind),
-            text: self.leaks.text(text),
+            activity: self.leaks.text(kind),
+            claim: self.leaks.text(text),
         };
         let receipts = self.append(vec![event])?;
         Ok(receipts.last().map(Receipt::seq).unwrap_or_default())
     }
 
-    /// Commands of the next calls have at most this long, and never longer than policy says, also one that is read again.
+    /// Limits the run time of the next commands. Policy can only shorten it, also after a reload.
     pub fn set_wall_limit(&mut self, milliseconds: u64) {
         self.wall_ms = Some(milliseconds);
         self.hold_to_wall_limit();
@@ -641,26 +663,36 @@ impl<'r> AgentSession<'r> {
         self.policy.limits.wall_ms = limits.into_iter().flatten().min();
     }
 
-    /// Writes the start of the session down now, instead of with its first call.
+    /// Records the start of the session now, not with its first call.
     pub fn begin(&mut self) -> Result<(), AppendError> {
         self.append(Vec::new()).map(drop)
     }
 
-    /// The machine as commands of this session find it.
-    pub(crate) fn facts(&self) -> Machine {
+    /// The machine as commands of this session see it.
+    pub(crate) fn facts(&self) -> LiveHost {
         let setup = &self.runtime.setup;
         let inside = Inside::of(setup, &self.policy, &self.all_roots(), &self.workspace.home);
-        Machine::of(setup, &self.policy, inside).with_tools(self.workspace.tools.as_deref())
+        let host = LiveHost::of(setup, &self.policy, inside).with_tools(self.workspace.tools.as_deref());
+        host.in_session(self.session_facts())
     }
 
-    /// What it did is so bad that it ends with this call, also where it has a name.
+    /// What stored answers are bound to besides the policy and the roots.
+    pub(crate) fn session_facts(&self) -> SessionFacts {
+        SessionFacts {
+            agent: self.agent.clone(),
+            image: self.container.as_ref().map(|chosen| chosen.image.id.as_str().to_owned()),
+            secrets: self.secrets.uses(),
+        }
+    }
+
+    /// Ends the session with this call, even if it is named.
     pub(crate) fn terminate(&mut self) {
         self.ends = true;
-        self.common.set_over();
+        self.common.memory().set_over();
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.common.is_over()
+        self.common.memory().is_over()
     }
 
     pub(crate) fn is_named(&self) -> bool {
@@ -668,49 +700,54 @@ impl<'r> AgentSession<'r> {
     }
 
     pub(crate) fn requester(&self) -> Principal {
-        Principal::Agent { session: self.id.clone(), name: self.agent.clone() }
+        // Escaped, because programs that read records display the name as it is.
+        let name = self.agent.as_deref().map(|name| ByteString::from(name).display());
+        Principal::Agent { session: self.id.clone(), name }
     }
 
-    /// What it takes to ask about something in this session.
-    pub(crate) fn inquiry(&mut self) -> Inquiry<'_> {
-        Inquiry {
+    /// The ledger, settings and approver of this session.
+    pub(crate) fn inquiry(&mut self) -> ApprovalContext<'_> {
+        ApprovalContext {
             ledger: &self.bound.runtime.ledger,
             state_dir: &self.bound.runtime.setup.state_dir,
             approver: self.approver.as_mut(),
             settings: &self.bound.settings,
-            grant_expiry: approval::holds(&self.bound.settings),
+            grant_lifetime: approvals::holds(&self.bound.settings),
         }
     }
 
-    /// Writes events of this session down, in one step; the first time with its start.
+    /// Appends events in one step; the first time with the session's start.
     pub(crate) fn append(&mut self, mut events: Vec<Event>) -> Result<Vec<Receipt>, AppendError> {
         let mut standing = self.common.standing();
-        if *standing == Standing::Open {
+        if *standing == SessionRecordState::Open {
             drop(standing);
             return self.runtime.ledger.append_all(&events);
         }
-        // Of two first calls, the second waits for the start to be written.
+        // Of two first calls, the second waits until the start is recorded.
         events.insert(0, self.start());
         let receipts = self.runtime.ledger.append_all(&events)?;
-        *standing = Standing::Open;
+        *standing = SessionRecordState::Open;
         Ok(receipts)
     }
 
-    /// Ends the network with the last call; what there was to see in it.
+    /// Ends the network with the last call; returns the summary.
     pub(crate) fn leave_network(&mut self) -> Option<Seen> {
+        if let Some(own) = &mut self.own {
+            return own.fence.network.take().map(SessionProxy::close);
+        }
         let mut fence = self.common.fence();
         if !self.ends {
-            return fence.network.as_ref().map(Network::seen);
+            return fence.network.as_ref().map(SessionProxy::seen);
         }
         let network = fence.network.take();
-        // Its end is written down, and whoever still asks is waited for.
+        // Closing records the end and waits for flows that still ask, so the lock is released first.
         drop(fence);
-        network.map(Network::close)
+        network.map(SessionProxy::close)
     }
 
-    /// What is written with the end of the last call.
+    /// The record that ends the session with its last call.
     pub(crate) fn ending(&self) -> Option<Event> {
-        let reason = if self.is_over() { SessionEnd::Secret } else { SessionEnd::Finished };
+        let reason = if self.is_over() { SessionEndReason::Leak } else { SessionEndReason::Finished };
         self.ends.then(|| Event::SessionEnded { session: self.id.clone(), reason: Some(reason) })
     }
 
@@ -719,48 +756,50 @@ impl<'r> AgentSession<'r> {
             session: self.id.clone(),
             name: self.name.clone(),
             workspace_id: self.workspace.id.clone(),
-            workspace: Bytes::from(self.workspace.path.as_path()),
+            workspace: ByteString::from(self.workspace.path.as_path()),
             profile: self.policy.profile,
-            backend_wanted: self.policy.backend,
+            requested_backend: self.policy.backend,
             agent: self.agent.clone(),
             principal: self.started_by.clone(),
-            policy: self.policy_digest.clone(),
+            policy_digest: self.policy_digest.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            // One with a name lives in several; each of them says for itself what it works on.
+            // A named session spans several processes; each marks its own transactions.
             process: if self.is_named() { None } else { ProcessId::own() },
         }
     }
 
-    /// Reads the policy again where whoever knows it says that it has changed.
+    /// Reloads the policy if its source reports a change.
     pub fn renew(&mut self) -> Result<(), Refusal> {
-        let changed = match (&self.source, &self.attention.source) {
-            (Some(source), _) => source.has_changed(),
-            (None, Some(source)) => source.has_changed(),
-            (None, None) => false,
-        };
+        let changed = self.attention.source.as_ref().is_some_and(|source| source.has_changed());
         if changed { self.refresh() } else { Ok(()) }
     }
 
-    /// Reads the policy again, where somebody knows how.
+    /// Reloads the policy, if there is a source.
     pub(crate) fn refresh(&mut self) -> Result<(), Refusal> {
-        let asked = match (&self.source, &self.attention.source) {
-            (Some(source), _) => source.read()?,
-            (None, Some(source)) => source.read()?,
-            (None, None) => return Ok(()),
-        };
-        let container = images::judge(&self.runtime.setup, &asked)?;
-        tracing::info!(before = %self.policy_digest, now = %asked.policy_digest, "policy read again");
-        let fence_changed = fence(&self.policy) != fence(&asked.policy) || self.container != container;
-        if fence_changed || self.roots != asked.roots {
-            // It was made for what holds no more. What runs in it ends with it.
-            self.common.end_sandbox();
-        }
-        self.common.refresh((asked.clone(), container.clone()));
-        self.adopt((asked, container));
-        Ok(())
+        let Some(source) = &self.attention.source else { return Ok(()) };
+        let asked = source.read()?;
+        let container = images::select(&self.runtime.setup, &asked)?;
+        tracing::info!(before = %self.policy_digest, now = %asked.policy_digest, "policy reloaded");
+        self.as_whole(|session| {
+            session.replace(asked, container);
+            Ok(())
+        })
     }
 
-    fn adopt(&mut self, (asked, container): (Asked, Option<Chosen>)) {
+    /// Replaces the policy of the session.
+    fn replace(&mut self, asked: SessionSpec, container: Option<SelectedImage>) {
+        let fence_changed = fence(&self.policy) != fence(&asked.policy) || self.container != container;
+        if fence_changed || self.roots != asked.roots {
+            // The sandbox enforces the old policy, so it ends with its processes.
+            self.common.end_sandbox();
+        }
+        let refreshed = RefreshedSpec { spec: asked, container };
+        self.common.refresh(refreshed.clone());
+        self.adopt(refreshed);
+    }
+
+    fn adopt(&mut self, refreshed: RefreshedSpec) {
+        let RefreshedSpec { spec: asked, container } = refreshed;
         self.policy = asked.policy;
         self.container = container;
         self.policy_digest = images::bound(asked.policy_digest, self.container.as_ref());

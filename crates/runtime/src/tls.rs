@@ -1,33 +1,33 @@
-//! The certificate that a listener of this machine shows: the operator's own, or one that is made once and kept.
+//! The TLS certificate of a listener: the operator's own, or one that is generated once and kept.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ringfence_authz::policy::{DaemonSettings, Tls};
-use ringfence_types::Bytes;
-use ringfence_web::{Certificate, Pem, TlsError};
+use ringfence_authz::policy::{DaemonSettings, TlsSettings};
+use ringfence_types::ByteString;
+use ringfence_web::{Certificate, CertificateError, PemPair};
 
-use crate::secrets::PlaceError;
-use crate::secrets::place::{make_private, read, replace};
+use crate::secrets::PrivateDirError;
+use crate::secrets::private_dir::{make_private, read, replace};
 
-/// A chain of certificates fits, a file that was meant otherwise does not.
+/// A certificate chain fits; a file given by mistake does not.
 const MOST: u64 = 256 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadTlsError {
     #[error("the private key cannot be used")]
-    Key(#[from] PlaceError),
-    #[error("certificate `{}` cannot be read", Bytes::from(path.as_path()).display())]
+    Key(#[from] PrivateDirError),
+    #[error("certificate `{}` cannot be read", ByteString::from(path.as_path()).display())]
     Certificate { path: PathBuf, source: io::Error },
-    #[error("there is no private key `{}`", Bytes::from(path.as_path()).display())]
+    #[error("there is no private key `{}`", ByteString::from(path.as_path()).display())]
     NoKey { path: PathBuf },
-    #[error("`{}`", Bytes::from(path.as_path()).display())]
-    Unusable { path: PathBuf, source: TlsError },
+    #[error("`{}`", ByteString::from(path.as_path()).display())]
+    Unusable { path: PathBuf, source: CertificateError },
     #[error(transparent)]
-    Make(TlsError),
+    Make(CertificateError),
 }
 
 impl LoadTlsError {
@@ -45,9 +45,9 @@ impl LoadTlsError {
 /// `None`: without TLS.
 pub fn certificate(settings: &DaemonSettings, state_dir: &Path) -> Result<Option<Certificate>, LoadTlsError> {
     match &settings.tls {
-        Tls::Off => Ok(None),
-        Tls::Files { certificate, key } => own(certificate, key).map(Some),
-        Tls::Generated => {
+        TlsSettings::Off => Ok(None),
+        TlsSettings::Files { certificate, key } => own(certificate, key).map(Some),
+        TlsSettings::Generated => {
             let directory = state_dir.join("tls");
             make_private(&directory)?;
             generated(settings, &directory, |path, both| Ok(replace(path, both)?)).map(Some)
@@ -55,11 +55,11 @@ pub fn certificate(settings: &DaemonSettings, state_dir: &Path) -> Result<Option
     }
 }
 
-/// The same for somebody who only looks: one that would have to be made is made, and not kept.
+/// Like [`certificate`] for a configuration check: a generated certificate is not stored.
 pub fn trial(settings: &DaemonSettings, state_dir: &Path) -> Result<Option<Certificate>, LoadTlsError> {
     match &settings.tls {
-        Tls::Generated => generated(settings, &state_dir.join("tls"), |_, _| Ok(())).map(Some),
-        Tls::Off | Tls::Files { .. } => certificate(settings, state_dir),
+        TlsSettings::Generated => generated(settings, &state_dir.join("tls"), |_, _| Ok(())).map(Some),
+        TlsSettings::Off | TlsSettings::Files { .. } => certificate(settings, state_dir),
     }
 }
 
@@ -71,10 +71,11 @@ fn own(certificate: &Path, key: &Path) -> Result<Certificate, LoadTlsError> {
         .map_err(|source| LoadTlsError::Unusable { path: certificate.to_owned(), source })
 }
 
-/// Before the certificate in the file: what it was made for.
+/// Precedes the certificate in the file: the names it was made for.
 const MADE_FOR: &str = "# for ";
 
-/// Made once for its names: whoever has compared its fingerprint need not do it again. Both halves are one file, so that they fit.
+/// Generated once for its names, so that a compared fingerprint stays valid. Certificate and key share one
+/// file, so that they always match.
 fn generated(
     settings: &DaemonSettings,
     directory: &Path,
@@ -85,7 +86,7 @@ fn generated(
     if let Some(kept) = read(&path, MOST)?.filter(|kept| kept.starts_with(made_for.as_bytes())) {
         return Certificate::parse(&kept, &kept).map_err(|source| LoadTlsError::Unusable { path, source });
     }
-    let Pem { certificate, key } =
+    let PemPair { certificate, key } =
         Certificate::make(&names(settings), SystemTime::now()).map_err(LoadTlsError::Make)?;
     let both = zeroize::Zeroizing::new(format!("{made_for}{certificate}{}", key.as_str()));
     keep(&path, both.as_bytes())?;
@@ -110,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    fn settings(tls: Tls) -> DaemonSettings {
+    fn settings(tls: TlsSettings) -> DaemonSettings {
         DaemonSettings { tls, hosts: vec!["box.example:7420".to_owned()], ..DaemonSettings::default() }
     }
 
@@ -118,23 +119,23 @@ mod tests {
     #[test]
     fn s003_22_a_generated_certificate_is_made_once_and_its_key_is_private() {
         let state = tempfile::tempdir().unwrap();
-        let load = || certificate(&settings(Tls::Generated), state.path()).unwrap().unwrap();
+        let load = || certificate(&settings(TlsSettings::Generated), state.path()).unwrap().unwrap();
         assert_eq!(load().fingerprint(), load().fingerprint());
         let file = state.path().join("tls/daemon.pem");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
-        let error = certificate(&settings(Tls::Generated), state.path()).unwrap_err();
+        let error = certificate(&settings(TlsSettings::Generated), state.path()).unwrap_err();
         assert!(error.hint().unwrap().contains("chmod 600"), "{error}");
-        assert!(certificate(&settings(Tls::Off), state.path()).unwrap().is_none());
+        assert!(certificate(&settings(TlsSettings::Off), state.path()).unwrap().is_none());
     }
 
-    /// A host that is added to `hosts` is in the certificate with the next start.
+    /// A host added to `hosts` is in the certificate after the next start.
     #[test]
     fn a_generated_certificate_follows_its_names() {
         let state = tempfile::tempdir().unwrap();
         let load = |hosts: &[&str]| {
             let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
-            let settings = DaemonSettings { hosts, ..settings(Tls::Generated) };
+            let settings = DaemonSettings { hosts, ..settings(TlsSettings::Generated) };
             certificate(&settings, state.path()).unwrap().unwrap().fingerprint().to_owned()
         };
         let one = load(&["a.example"]);
@@ -147,12 +148,12 @@ mod tests {
     #[test]
     fn files_of_the_operator_are_used_when_they_fit_and_the_key_is_private() {
         let place = tempfile::tempdir().unwrap();
-        let Pem { certificate: text, key } =
+        let PemPair { certificate: text, key } =
             Certificate::make(&["a.example".to_owned()], SystemTime::now()).unwrap();
         let [chain, secret] = ["c.pem", "k.pem"].map(|name| place.path().join(name));
         fs::write(&chain, text).unwrap();
         fs::write(&secret, key.as_bytes()).unwrap();
-        let tls = Tls::Files { certificate: chain.clone(), key: secret.clone() };
+        let tls = TlsSettings::Files { certificate: chain.clone(), key: secret.clone() };
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(matches!(certificate(&settings(tls.clone()), place.path()), Err(LoadTlsError::Key(_))));
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();

@@ -1,18 +1,18 @@
-//! Finding out what a directory that was asked for as a workspace really is.
+//! Resolves and checks the directory that is requested as a workspace.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_authz::{FileKind, WorkspaceFacts, judge_root, judge_workspace, sensitive};
+use ringfence_authz::{WorkspaceFacts, WorkspaceFileKind, credential_stores, judge_root, judge_workspace};
 use ringfence_sandbox::beneath::Repairs;
 use ringfence_scan::Confidence;
-use ringfence_types::{Bytes, Layer, Refusal, RefusalCode, WorkspaceId};
+use ringfence_types::{ByteString, PolicyLayer, Refusal, RefusalCode, RuleId, WorkspaceId};
 
 use crate::home::{self, Resident};
 use crate::leaks::LeakScanner;
-use crate::session::{Asked, Setup};
+use crate::session::{HostSetup, SessionSpec};
 
 /// A directory that may be a workspace.
 #[derive(Clone, Debug)]
@@ -20,22 +20,25 @@ pub struct Workspace {
     /// Canonical.
     pub path: PathBuf,
     pub id: WorkspaceId,
-    /// The synthetic home of what a session runs in it.
+    /// The synthetic home of the session's commands.
     pub home: PathBuf,
-    /// Programs that the operator keeps for the agent: first on `PATH` inside, read-only.
+    /// The operator's programs for the agent: first on `PATH` inside, read-only.
     pub tools: Option<PathBuf>,
 }
 
 impl Workspace {
-    /// Judges `requested` and changes nothing. The path is canonical.
-    pub(crate) fn look(setup: &Setup, requested: &Path) -> Result<PathBuf, Refusal> {
+    /// Checks `requested` without changing anything. The result is canonical.
+    pub(crate) fn look(setup: &HostSetup, requested: &Path) -> Result<PathBuf, Refusal> {
         let facts = facts(setup, requested);
         judge_workspace(&facts)?;
         Ok(facts.canonical.as_path().to_owned())
     }
 
-    /// Judges what is asked for and prepares the home of whoever asks; with what had to be put right in it.
-    pub(crate) fn open(setup: &Setup, asked: &Asked) -> Result<Result<(Self, Repairs), Refusal>, io::Error> {
+    /// Checks the request and prepares the home of the resident; also returns the repairs it made.
+    pub(crate) fn open(
+        setup: &HostSetup,
+        asked: &SessionSpec,
+    ) -> Result<Result<(Self, Repairs), Refusal>, io::Error> {
         let path = match Self::look(setup, &asked.workspace) {
             Ok(path) => path,
             Err(refusal) => return Ok(Err(refusal)),
@@ -47,41 +50,41 @@ impl Workspace {
     }
 }
 
-/// `agents/NAME/tools/bin` of the configuration directory, where there is one. An agent whose name is not the name of one directory
-/// has none.
-pub(crate) fn tools(setup: &Setup, agent: Option<&str>) -> Option<PathBuf> {
+/// `agents/NAME/tools/bin` in the configuration directory, if it exists. The agent's name must be a single
+/// path component.
+pub(crate) fn tools(setup: &HostSetup, agent: Option<&str>) -> Option<PathBuf> {
     let agent =
         agent.filter(|name| !name.starts_with('.') && !name.contains(['/', '\0']) && !name.is_empty())?;
     let directory = setup.config_dir.join("agents").join(agent).join("tools/bin");
-    // By where it really is: it is bound there, and judged there.
+    // The real path, because that is what is mounted and checked.
     let real = fs::canonicalize(&directory).ok().filter(|real| real.is_dir())?;
     let own = canonical_or_same(&setup.config_dir);
     real.starts_with(own).then_some(real)
 }
 
-/// Judges a root besides the workspace.
-pub(crate) fn judge_extra_root(setup: &Setup, path: &Path) -> Result<(), Refusal> {
+/// Checks a root besides the workspace.
+pub(crate) fn judge_extra_root(setup: &HostSetup, path: &Path) -> Result<(), Refusal> {
     judge_root(&facts(setup, path))
 }
 
-/// What a root is called is in every record of it, so it must not hold a secret.
+/// Refuses a root whose path contains a secret, because every record names it.
 pub(crate) fn judge_name(leaks: &LeakScanner, path: &Path) -> Result<(), Refusal> {
-    let Some(rule) = secret_in(leaks, Bytes::from(path).as_slice()) else { return Ok(()) };
+    let Some(rule) = secret_in(leaks, ByteString::from(path).as_slice()) else { return Ok(()) };
     Err(Refusal {
         code: RefusalCode::Workspace,
-        layer: Layer::Floor,
-        rule: "workspace.secret".to_owned(),
+        layer: PolicyLayer::Floor,
+        rule: RuleId::WorkspaceSecret.into(),
         message: format!("the name of a directory holds a secret ({rule}), which would be in every record"),
         hint: Some("give the directory another name; the secret has to be replaced as well".to_owned()),
     })
 }
 
-/// So is what an agent is called.
+/// Refuses an agent name that contains a secret.
 pub(crate) fn judge_agent(leaks: &LeakScanner, name: &str) -> Result<(), Refusal> {
     judge_label(leaks, name, "agent")
 }
 
-/// The name under which a session is gone on with.
+/// Refuses a session name that contains a secret.
 pub(crate) fn judge_session_name(leaks: &LeakScanner, name: &str) -> Result<(), Refusal> {
     judge_label(leaks, name, "session")
 }
@@ -90,8 +93,8 @@ fn judge_label(leaks: &LeakScanner, name: &str, what: &str) -> Result<(), Refusa
     let Some(rule) = secret_in(leaks, name.as_bytes()) else { return Ok(()) };
     Err(Refusal {
         code: RefusalCode::Secret,
-        layer: Layer::Floor,
-        rule: "session.secret".to_owned(),
+        layer: PolicyLayer::Floor,
+        rule: RuleId::SessionSecret.into(),
         message: format!("the name of the {what} holds a secret ({rule}), which would be in every record"),
         hint: Some(format!("give the {what} another name; the secret has to be replaced as well")),
     })
@@ -103,19 +106,19 @@ fn secret_in(leaks: &LeakScanner, name: &[u8]) -> Option<String> {
     found.map(|finding| finding.rule.to_string())
 }
 
-fn facts(setup: &Setup, requested: &Path) -> WorkspaceFacts {
+fn facts(setup: &HostSetup, requested: &Path) -> WorkspaceFacts {
     let canonical = fs::canonicalize(requested);
     let kind = match &canonical {
         Ok(path) => kind(path),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => FileKind::Unreadable,
-        Err(_) => FileKind::Missing,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => WorkspaceFileKind::Unreadable,
+        Err(_) => WorkspaceFileKind::Missing,
     };
     let path = canonical.unwrap_or_else(|_| requested.to_owned());
     let home = setup.home.as_deref().map(canonical_or_same);
     let own: Vec<PathBuf> =
         [&setup.state_dir, &setup.config_dir].into_iter().map(|dir| canonical_or_same(dir)).collect();
     WorkspaceFacts {
-        requested: Bytes::from(requested),
+        requested: ByteString::from(requested),
         kind,
         owner_uid: fs::metadata(&path).map_or(u32::MAX, |metadata| metadata.uid()),
         uid: rustix::process::geteuid().as_raw(),
@@ -124,31 +127,31 @@ fn facts(setup: &Setup, requested: &Path) -> WorkspaceFacts {
         is_sensitive: home.as_deref().is_some_and(|home| touches_store(home, &path)),
         contains_state_dir: own.iter().any(|dir| dir.starts_with(&path)),
         inside_state_dir: own.iter().any(|dir| path.starts_with(dir)),
-        canonical: Bytes::from(path),
+        canonical: ByteString::from(path),
     }
 }
 
-/// By its name and by where it really is: a store can be a link to somewhere else.
+/// Checks the path as named and as resolved: a credential store can be a link.
 fn touches_store(home: &Path, path: &Path) -> bool {
-    let stores = sensitive::roots(home).flat_map(|store| [canonical_or_same(&store), store]);
+    let stores = credential_stores::roots(home).flat_map(|store| [canonical_or_same(&store), store]);
     stores.into_iter().any(|store| path.starts_with(&store) || store.starts_with(path))
 }
 
-fn kind(path: &Path) -> FileKind {
+fn kind(path: &Path) -> WorkspaceFileKind {
     match fs::metadata(path) {
-        Ok(metadata) if !metadata.is_dir() => FileKind::Other,
-        // Root can look at it, but what runs inside has no such privilege.
-        Ok(metadata) if is_shut(&metadata) => FileKind::Unreadable,
+        Ok(metadata) if !metadata.is_dir() => WorkspaceFileKind::Other,
+        // Root can read it here, but a command inside has no such privilege.
+        Ok(metadata) if is_shut(&metadata) => WorkspaceFileKind::Unreadable,
         Ok(_) => match fs::read_dir(path) {
-            Ok(_) => FileKind::Directory,
-            Err(_) => FileKind::Unreadable,
+            Ok(_) => WorkspaceFileKind::Directory,
+            Err(_) => WorkspaceFileKind::Unreadable,
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => FileKind::Missing,
-        Err(_) => FileKind::Unreadable,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => WorkspaceFileKind::Missing,
+        Err(_) => WorkspaceFileKind::Unreadable,
     }
 }
 
-/// Whether its owner, who is the caller, has taken their own permissions away.
+/// Whether the caller, as owner, lacks permission to enter.
 fn is_shut(metadata: &fs::Metadata) -> bool {
     const ENTER: u32 = 0o500;
     metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & ENTER != ENTER

@@ -9,18 +9,19 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use ringfence_sandbox::survey::Rules;
+use ringfence_sandbox::survey::SurveyRules;
 use ringfence_sandbox::{
-    Command, Filter, Filters, Finished, Flow, Io, Quiet, Session, Source, Spec, Target, View,
+    CommandExit, CommandIo, FilterAction, HostView, IdleSpan, OutputTarget, Sandbox, SandboxCommand,
+    SandboxSpec, StdinSource, StreamFilter, StreamFilters,
 };
-use ringfence_scan::{LazyScanner, LazyStream, Output, Pause};
-use ringfence_types::{Access, Backend, Bytes, Limits, NetMode, PathVerdict, Root};
+use ringfence_scan::{LazyScanner, LazyStream, PauseLength, ScanOutput};
+use ringfence_types::{Access, Backend, ByteString, Limits, NetMode, PathDecision, Root};
 
 struct NoRules;
 
-impl Rules for NoRules {
-    fn judge(&self, _relative: &Path) -> PathVerdict {
-        PathVerdict::Open
+impl SurveyRules for NoRules {
+    fn judge(&self, _relative: &Path) -> PathDecision {
+        PathDecision::Open
     }
     fn protected_at_root(&self) -> &[&str] {
         &[]
@@ -37,36 +38,36 @@ impl Rules for NoRules {
 #[derive(Debug)]
 struct Scanned {
     stream: Option<LazyStream>,
-    output: Output,
+    output: ScanOutput,
 }
 
 impl Scanned {
     fn new() -> Self {
-        Self { stream: Some(LazyScanner::default().stream_with_threads()), output: Output::default() }
+        Self { stream: Some(LazyScanner::default().stream_with_threads()), output: ScanOutput::default() }
     }
 
-    fn give(&mut self, out: &mut Vec<u8>) -> Flow {
+    fn give(&mut self, out: &mut Vec<u8>) -> FilterAction {
         if out.is_empty() {
             std::mem::swap(out, &mut self.output.clean);
         } else {
             out.append(&mut self.output.clean);
         }
-        Flow::On
+        FilterAction::On
     }
 }
 
-impl Filter for Scanned {
-    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Flow {
+impl StreamFilter for Scanned {
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> FilterAction {
         if let Some(stream) = &mut self.stream {
             stream.push(bytes, &mut self.output);
         }
         self.give(out)
     }
 
-    fn pause(&mut self, quiet: Quiet, out: &mut Vec<u8>) -> Flow {
+    fn pause(&mut self, quiet: IdleSpan, out: &mut Vec<u8>) -> FilterAction {
         let pause = match quiet {
-            Quiet::Briefly => Pause::Short,
-            Quiet::Long => Pause::TooLong,
+            IdleSpan::Briefly => PauseLength::Short,
+            IdleSpan::Long => PauseLength::TooLong,
         };
         if let Some(stream) = &mut self.stream {
             stream.settle(pause, &mut self.output);
@@ -74,7 +75,7 @@ impl Filter for Scanned {
         self.give(out)
     }
 
-    fn finish(&mut self, out: &mut Vec<u8>) -> Flow {
+    fn finish(&mut self, out: &mut Vec<u8>) -> FilterAction {
         if let Some(stream) = self.stream.take() {
             stream.finish(&mut self.output);
         }
@@ -87,8 +88,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [mode, directory, argv @ ..] = arguments.as_slice() else {
         return Err("usage: bench_relay bare|scanned DIRECTORY COMMAND…".into());
     };
-    let argv = argv.iter().map(|word| Bytes::from(word.as_str())).collect();
-    let command = Command { argv, env: Vec::new(), cwd: PathBuf::from(directory) };
+    let argv = argv.iter().map(|word| ByteString::from(word.as_str())).collect();
+    let command = SandboxCommand { argv, env: Vec::new(), cwd: PathBuf::from(directory), approved: None };
     let world = tempfile::tempdir()?;
     let mut session = start(world.path(), directory)?;
     let started = Instant::now();
@@ -97,12 +98,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     if finished.exit.code() == 0 { Ok(()) } else { Err(format!("the command: {:?}", finished.exit).into()) }
 }
 
-fn run(session: &mut Session, command: &Command, mode: &str) -> Result<Finished, Box<dyn Error>> {
+fn run(session: &mut Sandbox, command: &SandboxCommand, mode: &str) -> Result<CommandExit, Box<dyn Error>> {
     let null = OpenOptions::new().write(true).open("/dev/null")?;
-    let io = Io {
-        stdin: Source::Empty,
-        stdout: Target::Fd(null.as_fd()),
-        stderr: Target::Discard,
+    let io = CommandIo {
+        stdin: StdinSource::Empty,
+        stdout: OutputTarget::Fd(null.as_fd()),
+        stderr: OutputTarget::Discard,
         interrupts: &[],
         timeout: None,
         output_bytes: u64::MAX,
@@ -111,21 +112,21 @@ fn run(session: &mut Session, command: &Command, mode: &str) -> Result<Finished,
     match mode {
         "bare" => Ok(session.run(command, io)?),
         "scanned" => {
-            let filters = Filters { stdout: &mut stdout, stderr: &mut stderr };
+            let filters = StreamFilters { stdout: &mut stdout, stderr: &mut stderr };
             Ok(session.run_filtered(command, io, filters)?)
         }
         other => Err(format!("unknown mode `{other}`").into()),
     }
 }
 
-fn start(world: &Path, directory: &str) -> Result<Session, Box<dyn Error>> {
+fn start(world: &Path, directory: &str) -> Result<Sandbox, Box<dyn Error>> {
     for name in ["home", "registry"] {
         std::fs::create_dir(world.join(name))?;
     }
-    let spec = Spec {
+    let spec = SandboxSpec {
         backend: Backend::Native,
-        roots: vec![Root { path: Bytes::from(directory), access: Access::Read }],
-        view: View::Constructed,
+        roots: vec![Root { path: ByteString::from(directory), access: Access::Read }],
+        view: HostView::Constructed,
         toolchains: Vec::new(),
         shown: Vec::new(),
         home: world.join("home"),
@@ -137,5 +138,5 @@ fn start(world: &Path, directory: &str) -> Result<Session, Box<dyn Error>> {
         sweeper: None,
         container: None,
     };
-    Ok(Session::start(&spec, &NoRules)?)
+    Ok(Sandbox::start(&spec, &NoRules)?)
 }

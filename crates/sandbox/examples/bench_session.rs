@@ -6,9 +6,11 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ringfence_sandbox::survey::Rules;
-use ringfence_sandbox::{Command, Io, Session, Source, Spec, Target, View};
-use ringfence_types::{Access, Backend, Bytes, Limits, NetMode, PathVerdict, Root};
+use ringfence_sandbox::survey::SurveyRules;
+use ringfence_sandbox::{
+    CommandIo, HostView, OutputTarget, Sandbox, SandboxCommand, SandboxSpec, StdinSource,
+};
+use ringfence_types::{Access, Backend, ByteString, Limits, NetMode, PathDecision, Root};
 
 /// The protected names of the benchmark's workspace: as many as a real policy has.
 const PROTECTED: &[&str] = &[
@@ -34,11 +36,11 @@ const PROTECTED: &[&str] = &[
 
 struct BenchRules;
 
-impl Rules for BenchRules {
-    fn judge(&self, relative: &Path) -> PathVerdict {
+impl SurveyRules for BenchRules {
+    fn judge(&self, relative: &Path) -> PathDecision {
         match relative.extension() {
-            Some(extension) if extension == "key" => PathVerdict::Hidden,
-            _ => PathVerdict::Open,
+            Some(extension) if extension == "key" => PathDecision::Hidden,
+            _ => PathDecision::Open,
         }
     }
     fn protected_at_root(&self) -> &[&str] {
@@ -86,12 +88,17 @@ fn report(work: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Result<(), Box<d
     Ok(())
 }
 
-fn run_true(session: &mut Session) -> Result<(), Box<dyn Error>> {
-    let command = Command { argv: vec![Bytes::from("/bin/true")], env: Vec::new(), cwd: PathBuf::from("/") };
-    let io = Io {
-        stdin: Source::Empty,
-        stdout: Target::Discard,
-        stderr: Target::Discard,
+fn run_true(session: &mut Sandbox) -> Result<(), Box<dyn Error>> {
+    let command = SandboxCommand {
+        argv: vec![ByteString::from("/bin/true")],
+        env: Vec::new(),
+        cwd: PathBuf::from("/"),
+        approved: None,
+    };
+    let io = CommandIo {
+        stdin: StdinSource::Empty,
+        stdout: OutputTarget::Discard,
+        stderr: OutputTarget::Discard,
         interrupts: &[],
         timeout: None,
         output_bytes: 1 << 20,
@@ -127,12 +134,12 @@ impl World {
         run_true(&mut self.start(net)?)
     }
 
-    fn start(&self, net: NetMode) -> Result<Session, Box<dyn Error>> {
+    fn start(&self, net: NetMode) -> Result<Sandbox, Box<dyn Error>> {
         let path = |name: &str| self.root.path().join(name);
-        let spec = Spec {
+        let spec = SandboxSpec {
             backend: Backend::Native,
-            roots: vec![Root { path: Bytes::from(path("workspace")), access: Access::Write }],
-            view: View::Constructed,
+            roots: vec![Root { path: ByteString::from(path("workspace")), access: Access::Write }],
+            view: HostView::Constructed,
             toolchains: Vec::new(),
             shown: Vec::new(),
             home: path("home"),
@@ -144,6 +151,6 @@ impl World {
             sweeper: None,
             container: None,
         };
-        Ok(Session::start(&spec, &BenchRules)?)
+        Ok(Sandbox::start(&spec, &BenchRules)?)
     }
 }

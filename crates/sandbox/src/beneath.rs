@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
@@ -219,7 +219,7 @@ fn move_aside(above: BorrowedFd<'_>, name: &OsStr, path: &Path, repairs: &mut Re
                 repairs.push(format!(
                     "`{}` was in the way of Ringfence and was moved to `{}`",
                     shown(path, name),
-                    Bytes::from(aside.as_os_str()).display()
+                    ByteString::from(aside.as_os_str()).display()
                 ));
                 return Ok(());
             }
@@ -237,11 +237,11 @@ fn normal_names(relative: &Path) -> Result<Vec<&OsStr>, Errno> {
 }
 
 fn shown(path: &Path, name: &OsStr) -> String {
-    Bytes::from(path.join(name)).display()
+    ByteString::from(path.join(name)).display()
 }
 
 fn changing(path: &Path) -> io::Error {
-    io::Error::other(format!("`{}` changes while it is looked at", Bytes::from(path).display()))
+    io::Error::other(format!("`{}` changes while it is looked at", ByteString::from(path).display()))
 }
 
 #[cfg(test)]

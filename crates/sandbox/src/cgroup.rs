@@ -16,31 +16,39 @@ use crate::lease;
 /// The groups of one sandbox. Dropping it removes them, with whatever is left in them.
 #[derive(Debug, Default)]
 pub(crate) struct Cgroups {
-    groups: Vec<Group>,
+    groups: Vec<Cgroup>,
 }
 
 #[derive(Debug)]
-struct Group {
+struct Cgroup {
     path: PathBuf,
-    version: Version,
+    version: CgroupVersion,
     controllers: Vec<&'static str>,
-    owner: Owner,
+    tcp: TcpAccounting,
+    owner: CgroupOwner,
+}
+
+/// Whether the buffers of TCP connections count against the memory of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TcpAccounting {
+    Counted,
+    Uncounted,
 }
 
 #[derive(Debug)]
-enum Owner {
+enum CgroupOwner {
     /// What keeps sweeps of other supervisors away, in whatever PID namespace they are.
     Us(#[expect(dead_code, reason = "held for its lock")] OwnedFd),
     Engine,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+enum CgroupVersion {
     One,
     Two,
 }
 
-impl Version {
+impl CgroupVersion {
     /// KERNEL: moving a whole process takes a lock that waits for a grace period, 10 ms and more; moving one thread
     /// does not, and the launcher has only one.
     fn entrance(self) -> &'static str {
@@ -63,10 +71,10 @@ impl Cgroups {
             }
             // What a killed supervisor left. A group that is not empty yet is tried again by the next start.
             lease::sweep(PREFIX, &place.parent, |group| drop(fs::remove_dir(group)));
-            match Group::create(&place, limits) {
+            match Cgroup::create(&place, limits) {
                 Ok(group) => created.groups.push(group),
                 Err(error) => {
-                    tracing::debug!(parent = %place.parent.display(), why = %error, "no control group")
+                    tracing::debug!(parent = %place.parent.display(), error = %error, "cannot create a control group")
                 }
             }
         }
@@ -80,7 +88,8 @@ impl Cgroups {
         let memberships = membership.lines().filter_map(|line| group_of(line, &mounts));
         let groups = memberships.map(|(path, version)| {
             let controllers = WANTED.into_iter().filter(|name| holds(&path, version, name, limits)).collect();
-            Group { path, version, controllers, owner: Owner::Engine }
+            let tcp = tcp_accounting(&path, version, limits);
+            Cgroup { path, version, controllers, tcp, owner: CgroupOwner::Engine }
         });
         Self { groups: groups.filter(|group| !group.controllers.is_empty()).collect() }
     }
@@ -99,37 +108,56 @@ impl Cgroups {
         self.groups.iter().any(|group| group.controllers.contains(&controller))
     }
 
+    /// Whether the memory that is limited has the buffers of TCP connections in it.
+    pub(crate) fn counts_tcp(&self) -> bool {
+        let mut groups = self.groups.iter().filter(|group| group.controllers.contains(&"memory"));
+        groups.any(|group| group.tcp == TcpAccounting::Counted)
+    }
+
     pub(crate) fn describe(&self) -> &'static str {
         match self.groups.first().map(|group| group.version) {
-            Some(Version::One) => "cgroup v1",
-            Some(Version::Two) => "cgroup v2",
+            Some(CgroupVersion::One) => "cgroup v1",
+            Some(CgroupVersion::Two) => "cgroup v2",
             None => "rlimits",
         }
     }
 
-    /// The limit that the kernel says was hit, the most telling first.
-    pub(crate) fn limit_hit(&self) -> Option<LimitName> {
-        let killed = |group: &Group| {
-            let file = match group.version {
-                Version::One => "memory.oom_control",
-                Version::Two => "memory.events",
-            };
-            counter(&group.path.join(file), "oom_kill") > 0
-        };
-        if self.groups.iter().any(|group| group.controllers.contains(&"memory") && killed(group)) {
+    /// The limit that the kernel says was hit since `before`, the most telling first.
+    pub(crate) fn limit_hit(&self, before: Hits) -> Option<LimitName> {
+        let now = self.hits();
+        if now.memory > before.memory {
             return Some(LimitName::Memory);
         }
-        let forked = |group: &Group| counter(&group.path.join("pids.events"), "max") > 0;
-        self.groups
-            .iter()
-            .any(|group| group.controllers.contains(&"pids") && forked(group))
-            .then_some(LimitName::Processes)
+        (now.processes > before.processes).then_some(LimitName::Processes)
     }
+
+    pub(crate) fn hits(&self) -> Hits {
+        let killed = |group: &Cgroup| {
+            let file = match group.version {
+                CgroupVersion::One => "memory.oom_control",
+                CgroupVersion::Two => "memory.events",
+            };
+            counter(&group.path.join(file), "oom_kill")
+        };
+        let forked = |group: &Cgroup| counter(&group.path.join("pids.events"), "max");
+        Hits { memory: self.sum("memory", killed), processes: self.sum("pids", forked) }
+    }
+
+    fn sum(&self, controller: &str, count: impl Fn(&Cgroup) -> u64) -> u64 {
+        self.groups.iter().filter(|group| group.controllers.contains(&controller)).map(count).sum()
+    }
+}
+
+/// How often limits were hit in the life of a session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hits {
+    memory: u64,
+    processes: u64,
 }
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        for group in self.groups.iter().filter(|group| matches!(group.owner, Owner::Us(_))) {
+        for group in self.groups.iter().filter(|group| matches!(group.owner, CgroupOwner::Us(_))) {
             // PID 1 of the sandbox is gone, and everything with it; this is for what a fault has left.
             group.kill();
             // Still busy for a moment after the last exit; what stays is swept by the next start.
@@ -147,17 +175,17 @@ impl Drop for Cgroups {
 
 /// A directory below which a group can be made, and for which controllers.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct CgroupParent {
     parent: PathBuf,
-    version: Version,
+    version: CgroupVersion,
     controllers: Vec<&'static str>,
 }
 
-impl Group {
+impl Cgroup {
     /// Kills whatever is in it.
     fn kill(&self) {
         // KERNEL: version one has no such file, version two before 5.14 neither.
-        if self.version == Version::Two && self.write("cgroup.kill", 1).is_ok() {
+        if self.version == CgroupVersion::Two && self.write("cgroup.kill", 1).is_ok() {
             return;
         }
         for _ in 0..KILL_ROUNDS {
@@ -185,12 +213,13 @@ impl Group {
         found.len()
     }
 
-    fn create(place: &Place, limits: &Limits) -> io::Result<Self> {
+    fn create(place: &CgroupParent, limits: &Limits) -> io::Result<Self> {
         let (directory, lease) = lease::make(PREFIX, &place.parent)?;
         let (path, version, controllers) = (directory.keep(), place.version, place.controllers.clone());
-        let group = Self { path, version, controllers, owner: Owner::Us(lease) };
+        let tcp = TcpAccounting::Uncounted;
+        let group = Self { path, version, controllers, tcp, owner: CgroupOwner::Us(lease) };
         match group.set(limits) {
-            Ok(()) => Ok(group),
+            Ok(()) => Ok(Self { tcp: tcp_accounting(&group.path, version, limits), ..group }),
             Err(error) => {
                 // The error says more than a second one would.
                 let _busy = fs::remove_dir(&group.path);
@@ -203,15 +232,17 @@ impl Group {
         const PERIOD_US: u64 = 100_000;
         for controller in &self.controllers {
             match (*controller, self.version) {
-                ("memory", Version::One) => {
+                ("memory", CgroupVersion::One) => {
                     self.write("memory.limit_in_bytes", limits.memory_bytes)?;
                     // Only where swap accounting is compiled in and on.
                     match self.write("memory.memsw.limit_in_bytes", limits.memory_bytes) {
                         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                         _ => {}
                     }
+                    // A kernel without it counts no TCP, which is read back.
+                    let _uncounted = self.write(TCP_LIMIT, tcp_share(limits));
                 }
-                ("memory", Version::Two) => {
+                ("memory", CgroupVersion::Two) => {
                     self.write("memory.max", limits.memory_bytes)?;
                     self.write("memory.swap.max", 0)?;
                 }
@@ -220,8 +251,8 @@ impl Group {
                     let Some(millicpus) = limits.millicpus else { continue };
                     let quota = millicpus.saturating_mul(PERIOD_US) / 1000;
                     match version {
-                        Version::One => self.write("cpu.cfs_quota_us", quota.max(1000))?,
-                        Version::Two => {
+                        CgroupVersion::One => self.write("cpu.cfs_quota_us", quota.max(1000))?,
+                        CgroupVersion::Two => {
                             self.write_text("cpu.max", &format!("{} {PERIOD_US}", quota.max(1000)))?
                         }
                     }
@@ -241,6 +272,25 @@ impl Group {
     }
 }
 
+/// KERNEL: version one counts TCP apart from all other memory, and only where it has a limit.
+const TCP_LIMIT: &str = "memory.kmem.tcp.limit_in_bytes";
+
+/// On top of the limit for all other memory.
+fn tcp_share(limits: &Limits) -> u64 {
+    limits.memory_bytes / 4
+}
+
+fn tcp_accounting(path: &Path, version: CgroupVersion, limits: &Limits) -> TcpAccounting {
+    let limit = || fs::read_to_string(path.join(TCP_LIMIT)).ok()?.trim().parse::<u64>().ok();
+    match version {
+        CgroupVersion::Two => TcpAccounting::Counted,
+        CgroupVersion::One if limit().is_some_and(|limit| limit <= limits.memory_bytes) => {
+            TcpAccounting::Counted
+        }
+        CgroupVersion::One => TcpAccounting::Uncounted,
+    }
+}
+
 const PREFIX: &str = "ringfence-";
 
 /// Whoever is killed takes a moment to go and may have started something just before.
@@ -254,8 +304,8 @@ fn read(path: &str) -> String {
 }
 
 /// Where groups can be made, from `/proc/self/cgroup` and `/proc/self/mountinfo`.
-fn places(membership: &str, mounts: &str) -> Vec<Place> {
-    let mut found: Vec<Place> = Vec::new();
+fn places(membership: &str, mounts: &str) -> Vec<CgroupParent> {
+    let mut found: Vec<CgroupParent> = Vec::new();
     for line in membership.lines() {
         let mut fields = line.splitn(3, ':');
         let (Some(_), Some(names), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
@@ -269,27 +319,29 @@ fn places(membership: &str, mounts: &str) -> Vec<Place> {
 }
 
 /// The group that a line of `/proc/PID/cgroup` names.
-fn group_of(line: &str, mounts: &str) -> Option<(PathBuf, Version)> {
+fn group_of(line: &str, mounts: &str) -> Option<(PathBuf, CgroupVersion)> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (names, path) = (fields.next()?, fields.next()?);
     let (kind, controller, version) = match names.split(',').next() {
-        None | Some("") => ("cgroup2", None, Version::Two),
-        first => ("cgroup", first, Version::One),
+        None | Some("") => ("cgroup2", None, CgroupVersion::Two),
+        first => ("cgroup", first, CgroupVersion::One),
     };
     Some((below(&mount_point(mounts, kind, controller)?, path), version))
 }
 
 /// Whether a controller gives no more than `limits` do.
-fn holds(path: &Path, version: Version, controller: &str, limits: &Limits) -> bool {
+fn holds(path: &Path, version: CgroupVersion, controller: &str, limits: &Limits) -> bool {
     let number = |file: &str| fs::read_to_string(path.join(file)).ok()?.trim().parse::<u64>().ok();
     let (limit, most) = match (controller, version) {
-        ("memory", Version::One) => (number("memory.limit_in_bytes"), limits.memory_bytes),
-        ("memory", Version::Two) => (number("memory.max"), limits.memory_bytes),
+        ("memory", CgroupVersion::One) => (number("memory.limit_in_bytes"), limits.memory_bytes),
+        ("memory", CgroupVersion::Two) => (number("memory.max"), limits.memory_bytes),
         ("pids", _) => (number("pids.max"), limits.processes.saturating_add(OWN_PROCESSES)),
         ("cpu", version) => {
             let (quota, period) = match version {
-                Version::One => (number("cpu.cfs_quota_us"), number("cpu.cfs_period_us")),
-                Version::Two => two_numbers(&fs::read_to_string(path.join("cpu.max")).unwrap_or_default()),
+                CgroupVersion::One => (number("cpu.cfs_quota_us"), number("cpu.cfs_period_us")),
+                CgroupVersion::Two => {
+                    two_numbers(&fs::read_to_string(path.join("cpu.max")).unwrap_or_default())
+                }
             };
             let share =
                 quota.zip(period).and_then(|(quota, period)| quota.saturating_mul(1000).checked_div(period));
@@ -305,18 +357,18 @@ fn two_numbers(text: &str) -> (Option<u64>, Option<u64>) {
     (numbers.next().flatten(), numbers.next().flatten())
 }
 
-fn version_one(names: &str, path: &str, mounts: &str) -> Option<Place> {
+fn version_one(names: &str, path: &str, mounts: &str) -> Option<CgroupParent> {
     let controllers: Vec<&'static str> =
         WANTED.into_iter().filter(|wanted| names.split(',').any(|name| name == *wanted)).collect();
     if controllers.is_empty() {
         return None;
     }
     let mount = mount_point(mounts, "cgroup", names.split(',').next())?;
-    Some(Place { parent: below(&mount, path), version: Version::One, controllers })
+    Some(CgroupParent { parent: below(&mount, path), version: CgroupVersion::One, controllers })
 }
 
 /// A group with processes cannot have children with controllers, so ours is a sibling of the one we are in.
-fn version_two(path: &str, mounts: &str) -> Option<Place> {
+fn version_two(path: &str, mounts: &str) -> Option<CgroupParent> {
     let mount = mount_point(mounts, "cgroup2", None)?;
     let own = below(&mount, path);
     let parent = if own == mount { own } else { own.parent()?.to_owned() };
@@ -325,7 +377,7 @@ fn version_two(path: &str, mounts: &str) -> Option<Place> {
         .into_iter()
         .filter(|wanted| available.split_whitespace().any(|name| name == *wanted))
         .collect();
-    (!controllers.is_empty()).then_some(Place { parent, version: Version::Two, controllers })
+    (!controllers.is_empty()).then_some(CgroupParent { parent, version: CgroupVersion::Two, controllers })
 }
 
 fn below(mount: &Path, path: &str) -> PathBuf {
@@ -408,7 +460,13 @@ mod tests {
         let mut other = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         fs::write(directory.path().join("cgroup.procs"), format!("{}\n", child.id())).unwrap();
         let path = directory.path().to_owned();
-        let group = Group { path, version: Version::Two, controllers: vec!["pids"], owner: Owner::Engine };
+        let group = Cgroup {
+            path,
+            version: CgroupVersion::Two,
+            tcp: TcpAccounting::Uncounted,
+            controllers: vec!["pids"],
+            owner: CgroupOwner::Engine,
+        };
         group.kill();
         assert_eq!(ended(&mut child), Some(9));
         assert!(!directory.path().join("cgroup.kill").exists(), "what is not there is not made");

@@ -10,9 +10,9 @@
 //! configuration that is shown without its credentials inside is read without them here. On top of that the rules
 //! judge names, so that a hidden name that appears later is refused too.
 
-mod changes;
+mod change_set;
 mod entry;
-mod exact;
+mod no_follow;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -23,25 +23,25 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ringfence_types::{Access, Bytes, EntryKind, PathVerdict, Root, Subtree, Within};
+use ringfence_types::{Access, AllOrOnly, ByteString, EntryKind, PathDecision, Root, Subtree};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
-use crate::survey::{self, Ground, Kind, Places, Rules, SurveyError, SurveyedRoot};
+use crate::survey::{self, EntryType, RootHandle, SurveyError, SurveyRoots, SurveyRules, SurveyedRoot};
 
-pub use changes::{ChangeError, Changes, Edit, Progress};
-pub use entry::Status;
-pub use exact::Place;
+pub use change_set::{ChangeProgress, ChangeSet, ChangeSetError, FileEdit};
+pub use entry::FileStat;
+pub use no_follow::NoFollowTarget;
 
 /// The roots of a workspace, open for file operations.
-pub struct Tree<'r> {
-    rules: &'r dyn Rules,
-    plots: Vec<Plot>,
+pub struct FileTree<'r> {
+    rules: &'r dyn SurveyRules,
+    plots: Vec<OpenRoot>,
     /// Roots without access, which may lie inside others.
     closed: Vec<PathBuf>,
     /// What of the roots is left to whoever asks.
-    left: Within<Subtree>,
+    left: AllOrOnly<Subtree>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ pub enum FileError {
 pub enum FileRefusal {
     #[error("it leads outside the workspace")]
     Outside,
-    #[error("it leads out of what was left of the workspace to whoever asks")]
+    #[error("it leads out of the part of the workspace that this token has")]
     NotLeft,
     #[error("it is hidden from this workspace")]
     Hidden,
@@ -96,7 +96,7 @@ pub enum FileOperation {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Listed {
+pub struct ListedEntry {
     pub name: OsString,
     pub kind: EntryKind,
     pub bytes: u64,
@@ -109,12 +109,12 @@ const MOST_LISTED: usize = 20_000;
 /// How much a file may grow between being measured and being read.
 const GROWTH: u64 = 1024 * 1024;
 
-impl<'r> Tree<'r> {
+impl<'r> FileTree<'r> {
     /// Surveys and opens `roots`.
-    pub fn open(roots: &[Root], rules: &'r dyn Rules) -> Result<Self, SurveyError> {
+    pub fn open(roots: &[Root], rules: &'r dyn SurveyRules) -> Result<Self, SurveyError> {
         let open: Vec<&Root> = roots.iter().filter(|root| root.access != Access::None).collect();
         let closed = roots.iter().filter(|root| root.access == Access::None);
-        let places = Places {
+        let places = SurveyRoots {
             open: open.iter().map(|root| root.path.as_path()).collect(),
             closed: closed.map(|root| root.path.as_path()).collect(),
         };
@@ -129,31 +129,31 @@ impl<'r> Tree<'r> {
         let mut plots = Vec::new();
         for surveyed in survey::survey_all(&places, rules)?.roots {
             let access = access.get(&surveyed.path).copied().unwrap_or(Access::Read);
-            plots.push(Plot::open(surveyed, access)?);
+            plots.push(OpenRoot::open(surveyed, access)?);
         }
         let closed = places.closed.iter().map(|closed| (*closed).to_owned()).collect();
-        Ok(Self { rules, plots, closed, left: Within::Any })
+        Ok(Self { rules, plots, closed, left: AllOrOnly::Any })
     }
 
     /// The whole machine, for a profile that opens it: nothing in it is hidden or protected by its name. `closed` stays shut,
     /// by every way that leads there, and a root has the access that it was given.
     pub fn machine(roots: &[Root], closed: &[PathBuf]) -> Result<Self, SurveyError> {
-        let whole = Root { path: Bytes::from("/"), access: Access::Write };
+        let whole = Root { path: ByteString::from("/"), access: Access::Write };
         let open = roots.iter().filter(|root| root.access != Access::None);
         let mut plots = Vec::new();
         for root in open.chain([&whole]) {
             let surveyed = SurveyedRoot { path: root.path.as_path().to_owned(), ..SurveyedRoot::default() };
-            plots.push(Plot::open(surveyed, root.access)?);
+            plots.push(OpenRoot::open(surveyed, root.access)?);
         }
         let shut = roots.iter().filter(|root| root.access == Access::None).map(|root| root.path.as_path());
         let mut closed: Vec<PathBuf> =
             closed.iter().map(PathBuf::as_path).chain(shut).map(Path::to_owned).collect();
         closed.extend(closed.clone().iter().filter_map(|path| std::fs::canonicalize(path).ok()));
-        Ok(Self { rules: &NoRules, plots, closed, left: Within::Any })
+        Ok(Self { rules: &NoRules, plots, closed, left: AllOrOnly::Any })
     }
 
     /// For somebody who may have only this of it, by where things really are.
-    pub fn leaving(self, left: Within<Subtree>) -> Self {
+    pub fn leaving(self, left: AllOrOnly<Subtree>) -> Self {
         Self { left, ..self }
     }
 
@@ -169,7 +169,7 @@ impl<'r> Tree<'r> {
         max: u64,
         room: impl FnOnce(u64) -> io::Result<()>,
     ) -> Result<Vec<u8>, FileError> {
-        let ask = Ask::new("read", path);
+        let ask = PathQuery::new("read", path);
         let found = self.readable(&ask)?;
         if let Some(content) = found.plot.rewritten(&found.relative) {
             if content.len() as u64 > max {
@@ -196,14 +196,14 @@ impl<'r> Tree<'r> {
 
     /// Replaces or creates a regular file in one step: it has either the old content or the new one.
     pub fn write(&self, path: &Path, content: &[u8]) -> Result<(), FileError> {
-        let ask = Ask::new("write", path);
+        let ask = PathQuery::new("write", path);
         let target = self.writable(&ask)?;
         target.replace(content).map_err(ask.failed_io())
     }
 
     /// The entries of a directory, sorted by name. Hidden files have names like any other.
-    pub fn list(&self, path: &Path) -> Result<Vec<Listed>, FileError> {
-        let ask = Ask::new("list", path);
+    pub fn list(&self, path: &Path) -> Result<Vec<ListedEntry>, FileError> {
+        let ask = PathQuery::new("list", path);
         let found = self.listable(&ask)?;
         let directory =
             found.reopen(OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC).map_err(ask.failed())?;
@@ -224,7 +224,7 @@ impl<'r> Tree<'r> {
 
     /// Makes a symbolic link. Where it leads must be inside the roots, whether it exists or not (S000-15).
     pub fn symlink(&self, path: &Path, target: &Path) -> Result<(), FileError> {
-        let ask = Ask::new("link", path);
+        let ask = PathQuery::new("link", path);
         let place = self.new_target(&ask)?;
         self.refuse_change(&ask, place.plot, &place.relative)?;
         self.refuse_escape(&ask, &place, target)?;
@@ -237,12 +237,12 @@ impl<'r> Tree<'r> {
     /// Whether the operation would be refused, without doing it.
     pub fn check(&self, path: &Path, operation: FileOperation) -> Result<(), FileError> {
         match operation {
-            FileOperation::Read => self.readable(&Ask::new("read", path)).map(drop),
-            FileOperation::List => self.listable(&Ask::new("list", path)).map(drop),
-            FileOperation::Look => self.visible(&Ask::new("look at", path)).map(drop),
-            FileOperation::Remove => self.removable(&Ask::new("remove", path)).map(drop),
+            FileOperation::Read => self.readable(&PathQuery::new("read", path)).map(drop),
+            FileOperation::List => self.listable(&PathQuery::new("list", path)).map(drop),
+            FileOperation::Look => self.visible(&PathQuery::new("look at", path)).map(drop),
+            FileOperation::Remove => self.removable(&PathQuery::new("remove", path)).map(drop),
             FileOperation::Write => {
-                let ask = Ask::new("write", path);
+                let ask = PathQuery::new("write", path);
                 match self.writable(&ask) {
                     Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                         self.refuse_new(&ask)
@@ -254,9 +254,9 @@ impl<'r> Tree<'r> {
     }
 
     /// Somebody would have to make directories first: what is above the first of them decides.
-    fn refuse_new(&self, ask: &Ask<'_>) -> Result<(), FileError> {
+    fn refuse_new(&self, ask: &PathQuery<'_>) -> Result<(), FileError> {
         for above in ask.path.ancestors().skip(1) {
-            match self.follow(&Ask { path: above, ..*ask }) {
+            match self.follow(&PathQuery { path: above, ..*ask }) {
                 Ok(found) if found.plot.closes(&found.relative) => {
                     return Err(ask.refused(FileRefusal::Hidden));
                 }
@@ -273,18 +273,18 @@ impl<'r> Tree<'r> {
         Ok(())
     }
 
-    fn readable<'t>(&'t self, ask: &Ask<'_>) -> Result<Found<'t>, FileError> {
+    fn readable<'t>(&'t self, ask: &PathQuery<'_>) -> Result<LocatedFile<'t>, FileError> {
         let found = self.resolve(ask)?;
-        if found.kind() != Kind::File {
+        if found.kind() != EntryType::File {
             return Err(ask.refused(FileRefusal::NotRegular));
         }
         self.refuse_hidden(ask, &found)?;
         Ok(found)
     }
 
-    fn listable<'t>(&'t self, ask: &Ask<'_>) -> Result<Found<'t>, FileError> {
+    fn listable<'t>(&'t self, ask: &PathQuery<'_>) -> Result<LocatedFile<'t>, FileError> {
         let found = self.resolve(ask)?;
-        if found.kind() != Kind::Directory {
+        if found.kind() != EntryType::Directory {
             return Err(ask.refused(FileRefusal::NotDirectory));
         }
         if self.rules.hides_all(&found.relative) || found.plot.closes(&found.relative) {
@@ -293,7 +293,7 @@ impl<'r> Tree<'r> {
         Ok(found)
     }
 
-    fn writable<'t>(&'t self, ask: &Ask<'_>) -> Result<Target<'t>, FileError> {
+    fn writable<'t>(&'t self, ask: &PathQuery<'_>) -> Result<WriteTarget<'t>, FileError> {
         let target = match self.resolve(ask) {
             Ok(found) => self.existing_target(ask, found)?,
             Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -306,14 +306,14 @@ impl<'r> Tree<'r> {
     }
 
     /// Where `path` leads, through links. The answer is a place in a root that is left to whoever asks, or no answer at all.
-    fn resolve<'t>(&'t self, ask: &Ask<'_>) -> Result<Found<'t>, FileError> {
+    fn resolve<'t>(&'t self, ask: &PathQuery<'_>) -> Result<LocatedFile<'t>, FileError> {
         let found = self.follow(ask)?;
         self.refuse_beyond(ask, found.plot, &found.relative)?;
         Ok(found)
     }
 
     /// Where `path` leads, through links: a place in a root, which may be on the way to what is left to whoever asks.
-    fn follow<'t>(&'t self, ask: &Ask<'_>) -> Result<Found<'t>, FileError> {
+    fn follow<'t>(&'t self, ask: &PathQuery<'_>) -> Result<LocatedFile<'t>, FileError> {
         let (plot, relative) = self.locate(ask, ask.path)?;
         self.refuse_masked_links(ask, &plot.ground.path.join(&relative))?;
         match plot.look(&relative, ResolveFlags::empty()) {
@@ -325,7 +325,7 @@ impl<'r> Tree<'r> {
     }
 
     /// A link with a hidden name leads nowhere inside, also not to what is beyond it.
-    fn refuse_masked_links(&self, ask: &Ask<'_>, path: &Path) -> Result<(), FileError> {
+    fn refuse_masked_links(&self, ask: &PathQuery<'_>, path: &Path) -> Result<(), FileError> {
         let masked = |link: &PathBuf| self.plots.iter().any(|plot| plot.masked_links.contains(link));
         let any = self.plots.iter().any(|plot| !plot.masked_links.is_empty());
         if any && survey::links_on_the_way(path).iter().any(masked) {
@@ -334,7 +334,7 @@ impl<'r> Tree<'r> {
         Ok(())
     }
 
-    fn arrive<'t>(&'t self, ask: &Ask<'_>, path: &Path) -> Result<Found<'t>, FileError> {
+    fn arrive<'t>(&'t self, ask: &PathQuery<'_>, path: &Path) -> Result<LocatedFile<'t>, FileError> {
         let real = match std::fs::canonicalize(path) {
             Ok(real) => real,
             // Whether something outside exists is not for the caller to know.
@@ -346,14 +346,18 @@ impl<'r> Tree<'r> {
     }
 
     /// Roots can lie in one another; what was found belongs to the innermost.
-    fn at_home<'t>(&'t self, ask: &Ask<'_>, found: Option<Found<'t>>) -> Result<Found<'t>, FileError> {
+    fn at_home<'t>(
+        &'t self,
+        ask: &PathQuery<'_>,
+        found: Option<LocatedFile<'t>>,
+    ) -> Result<LocatedFile<'t>, FileError> {
         let found = found.ok_or_else(|| ask.refused(FileRefusal::Outside))?;
         let (plot, relative) = self.locate(ask, &found.plot.ground.path.join(&found.relative))?;
-        Ok(Found { plot, relative, ..found })
+        Ok(LocatedFile { plot, relative, ..found })
     }
 
     /// The root a path starts in. `..` is left for the kernel.
-    fn locate(&self, ask: &Ask<'_>, path: &Path) -> Result<(&Plot, PathBuf), FileError> {
+    fn locate(&self, ask: &PathQuery<'_>, path: &Path) -> Result<(&OpenRoot, PathBuf), FileError> {
         if path.as_os_str().as_bytes().contains(&0) {
             return Err(ask.refused(FileRefusal::Malformed));
         }
@@ -375,8 +379,12 @@ impl<'r> Tree<'r> {
         Ok((plot, relative))
     }
 
-    fn existing_target<'t>(&self, ask: &Ask<'_>, found: Found<'t>) -> Result<Target<'t>, FileError> {
-        if found.kind() != Kind::File {
+    fn existing_target<'t>(
+        &self,
+        ask: &PathQuery<'_>,
+        found: LocatedFile<'t>,
+    ) -> Result<WriteTarget<'t>, FileError> {
+        if found.kind() != EntryType::File {
             return Err(ask.refused(FileRefusal::NotRegular));
         }
         self.refuse_hidden(ask, &found)?;
@@ -388,44 +396,50 @@ impl<'r> Tree<'r> {
         // A rename needs no right to write the file itself; a process inside would.
         rustix::fs::accessat(&parent, &name, rustix::fs::Access::WRITE_OK, AtFlags::EACCESS)
             .map_err(ask.failed())?;
-        Ok(Target { plot: found.plot, relative: found.relative, parent, name, replaced: Some(found.stat) })
+        Ok(WriteTarget {
+            plot: found.plot,
+            relative: found.relative,
+            parent,
+            name,
+            replaced: Some(found.stat),
+        })
     }
 
     /// The place of a file that does not exist, in a directory that does.
-    fn new_target<'t>(&'t self, ask: &Ask<'_>) -> Result<Target<'t>, FileError> {
-        let Above { directory, parent, name } = self.above(ask)?;
+    fn new_target<'t>(&'t self, ask: &PathQuery<'_>) -> Result<WriteTarget<'t>, FileError> {
+        let ParentDir { directory, parent, name } = self.above(ask)?;
         match rustix::fs::statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW)
-            .map(|stat| Kind::of(file_type(&stat)))
+            .map(|stat| EntryType::of(file_type(&stat)))
         {
-            Ok(Kind::Link) => return Err(ask.refused(FileRefusal::DanglingLink)),
+            Ok(EntryType::Link) => return Err(ask.refused(FileRefusal::DanglingLink)),
             Ok(_) => return Err(ask.refused(FileRefusal::Exists)),
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(ask.failed()(errno)),
         }
         let relative = directory.relative.join(&name);
-        if self.rules.judge(&relative) == PathVerdict::Hidden || directory.plot.closes(&relative) {
+        if self.rules.judge(&relative) == PathDecision::Hidden || directory.plot.closes(&relative) {
             return Err(ask.refused(FileRefusal::Hidden));
         }
-        Ok(Target { plot: directory.plot, relative, parent, name, replaced: None })
+        Ok(WriteTarget { plot: directory.plot, relative, parent, name, replaced: None })
     }
 
     /// The directory that a path is in, through links, and the name it has there.
-    fn above<'t>(&'t self, ask: &Ask<'_>) -> Result<Above<'t>, FileError> {
+    fn above<'t>(&'t self, ask: &PathQuery<'_>) -> Result<ParentDir<'t>, FileError> {
         let bytes = ask.path.as_os_str().as_bytes();
         let name = ask.path.file_name().filter(|_| !bytes.ends_with(b"/") && !bytes.ends_with(b"/."));
         let name = name.ok_or_else(|| ask.refused(FileRefusal::Malformed))?.to_owned();
         let above = ask.path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let directory = self.follow(&Ask { path: above, ..*ask })?;
+        let directory = self.follow(&PathQuery { path: above, ..*ask })?;
         self.refuse_beyond(ask, directory.plot, &directory.relative.join(&name))?;
-        if directory.kind() != Kind::Directory {
+        if directory.kind() != EntryType::Directory {
             return Err(ask.refused(FileRefusal::NotDirectory));
         }
         let parent =
             directory.reopen(OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC).map_err(ask.failed())?;
-        Ok(Above { directory, parent, name })
+        Ok(ParentDir { directory, parent, name })
     }
 
-    fn refuse_beyond(&self, ask: &Ask<'_>, plot: &Plot, relative: &Path) -> Result<(), FileError> {
+    fn refuse_beyond(&self, ask: &PathQuery<'_>, plot: &OpenRoot, relative: &Path) -> Result<(), FileError> {
         if self.left.is_any() {
             return Ok(());
         }
@@ -436,27 +450,28 @@ impl<'r> Tree<'r> {
         Err(ask.refused(FileRefusal::NotLeft))
     }
 
-    fn refuse_hidden(&self, ask: &Ask<'_>, found: &Found<'_>) -> Result<(), FileError> {
-        self.refuse_hidden_at(ask, (found.plot, &found.relative), &found.stat)
+    fn refuse_hidden(&self, ask: &PathQuery<'_>, found: &LocatedFile<'_>) -> Result<(), FileError> {
+        self.refuse_hidden_at(ask, found.plot, &found.relative, &found.stat)
     }
 
     fn refuse_hidden_at(
         &self,
-        ask: &Ask<'_>,
-        (plot, relative): (&Plot, &Path),
+        ask: &PathQuery<'_>,
+        plot: &OpenRoot,
+        relative: &Path,
         stat: &Stat,
     ) -> Result<(), FileError> {
         let by_name = match plot.ground.judge(self.rules, relative) {
-            PathVerdict::Open => false,
-            PathVerdict::Hidden => true,
-            PathVerdict::HiddenUnlessPublic => !survey::is_public(&plot.ground, relative),
+            PathDecision::Open => false,
+            PathDecision::Hidden => true,
+            PathDecision::HiddenUnlessPublic => !survey::is_public(&plot.ground, relative),
         };
         let by_survey = plot.closes(relative)
             || self.plots.iter().any(|plot| plot.hidden.contains(&(stat.st_dev, stat.st_ino)));
         if by_name || by_survey { Err(ask.refused(FileRefusal::Hidden)) } else { Ok(()) }
     }
 
-    fn refuse_change(&self, ask: &Ask<'_>, plot: &Plot, relative: &Path) -> Result<(), FileError> {
+    fn refuse_change(&self, ask: &PathQuery<'_>, plot: &OpenRoot, relative: &Path) -> Result<(), FileError> {
         if plot.access != Access::Write {
             return Err(ask.refused(FileRefusal::ReadOnly));
         }
@@ -467,7 +482,12 @@ impl<'r> Tree<'r> {
         }
     }
 
-    fn refuse_escape(&self, ask: &Ask<'_>, place: &Target<'_>, target: &Path) -> Result<(), FileError> {
+    fn refuse_escape(
+        &self,
+        ask: &PathQuery<'_>,
+        place: &WriteTarget<'_>,
+        target: &Path,
+    ) -> Result<(), FileError> {
         if target.as_os_str().is_empty() {
             return Err(ask.refused(FileRefusal::Malformed));
         }
@@ -482,9 +502,9 @@ impl<'r> Tree<'r> {
 /// Where the whole machine is open.
 struct NoRules;
 
-impl Rules for NoRules {
-    fn judge(&self, _relative: &Path) -> PathVerdict {
-        PathVerdict::Open
+impl SurveyRules for NoRules {
+    fn judge(&self, _relative: &Path) -> PathDecision {
+        PathDecision::Open
     }
 
     fn protected_at_root(&self) -> &[&str] {
@@ -500,7 +520,7 @@ impl Rules for NoRules {
     }
 }
 
-impl std::fmt::Debug for Tree<'_> {
+impl std::fmt::Debug for FileTree<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tree").field("plots", &self.plots).finish_non_exhaustive()
     }
@@ -508,8 +528,8 @@ impl std::fmt::Debug for Tree<'_> {
 
 /// One root with what the survey found in it.
 #[derive(Debug)]
-struct Plot {
-    ground: Ground,
+struct OpenRoot {
+    ground: RootHandle,
     access: Access,
     protected: BTreeSet<PathBuf>,
     /// What may be changed although something around it is protected.
@@ -523,15 +543,26 @@ struct Plot {
     masked_links: BTreeSet<PathBuf>,
 }
 
-impl Plot {
+/// How often a walk is repeated. Bounded: a process that renames without a pause must not hold a call for ever.
+const WALKS: usize = 1000;
+
+/// KERNEL: below a root the step `..` answers EAGAIN when anything on the machine was renamed or mounted during the walk,
+/// however far from the root.
+fn handle_beneath(root: &OwnedFd, path: &Path, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
+    let walk = || rustix::fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve);
+    let mut walks = std::iter::repeat_with(walk).take(WALKS);
+    walks.find(|walked| !matches!(walked, Err(Errno::AGAIN))).unwrap_or(Err(Errno::AGAIN))
+}
+
+impl OpenRoot {
     fn open(surveyed: SurveyedRoot, access: Access) -> Result<Self, SurveyError> {
-        let ground = Ground::open(&surveyed.path)?;
+        let ground = RootHandle::open(&surveyed.path)?;
         let mut hidden = BTreeSet::new();
         let mut closed = BTreeSet::new();
         for mask in &surveyed.masks {
             let Some(stat) = ground.stat(mask)? else { continue };
             hidden.insert((stat.st_dev, stat.st_ino));
-            closed.extend((Kind::of(file_type(&stat)) == Kind::Directory).then(|| mask.clone()));
+            closed.extend((EntryType::of(file_type(&stat)) == EntryType::Directory).then(|| mask.clone()));
         }
         let protected = protected(&surveyed);
         let masked_links = surveyed.protected_links.iter().map(|link| surveyed.path.join(link)).collect();
@@ -541,14 +572,13 @@ impl Plot {
     }
 
     /// Opens what `relative` leads to as a mere handle. `Ok(None)` if it is gone from the root by now.
-    fn look(&self, relative: &Path, more: ResolveFlags) -> Result<Option<Found<'_>>, Errno> {
+    fn look(&self, relative: &Path, more: ResolveFlags) -> Result<Option<LocatedFile<'_>>, Errno> {
         let path = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | more;
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let handle = rustix::fs::openat2(&self.ground.fd, path, flags, Mode::empty(), resolve)?;
+        let handle = handle_beneath(&self.ground.fd, path, resolve)?;
         let stat = rustix::fs::fstat(&handle)?;
         let Some(relative) = self.name_of(&handle)? else { return Ok(None) };
-        Ok(Some(Found { plot: self, relative, handle, stat }))
+        Ok(Some(LocatedFile { plot: self, relative, handle, stat }))
     }
 
     /// The name the kernel knows the handle by, from the root.
@@ -591,15 +621,15 @@ fn protected(surveyed: &SurveyedRoot) -> BTreeSet<PathBuf> {
 }
 
 /// A directory with the name of something in it, which need not exist.
-struct Above<'t> {
-    directory: Found<'t>,
+struct ParentDir<'t> {
+    directory: LocatedFile<'t>,
     parent: OwnedFd,
     name: OsString,
 }
 
 /// Something that exists in a root.
-struct Found<'t> {
-    plot: &'t Plot,
+struct LocatedFile<'t> {
+    plot: &'t OpenRoot,
     /// Its real name, without links.
     relative: PathBuf,
     /// `O_PATH`: nothing has been opened yet, so a device or a FIFO has not noticed.
@@ -607,9 +637,9 @@ struct Found<'t> {
     stat: Stat,
 }
 
-impl Found<'_> {
-    fn kind(&self) -> Kind {
-        Kind::of(file_type(&self.stat))
+impl LocatedFile<'_> {
+    fn kind(&self) -> EntryType {
+        EntryType::of(file_type(&self.stat))
     }
 
     /// The very thing that was judged, opened.
@@ -619,8 +649,8 @@ impl Found<'_> {
 }
 
 /// Where a file is about to be put.
-struct Target<'t> {
-    plot: &'t Plot,
+struct WriteTarget<'t> {
+    plot: &'t OpenRoot,
     relative: PathBuf,
     parent: OwnedFd,
     name: OsString,
@@ -628,7 +658,7 @@ struct Target<'t> {
     replaced: Option<Stat>,
 }
 
-impl Target<'_> {
+impl WriteTarget<'_> {
     /// A new file beside the old one, then renamed over it: no link can be written through.
     fn replace(&self, content: &[u8]) -> io::Result<()> {
         let (temporary, mut file) = self.temporary()?;
@@ -672,12 +702,12 @@ impl Target<'_> {
 
 /// One question, for its answers.
 #[derive(Clone, Copy)]
-struct Ask<'p> {
+struct PathQuery<'p> {
     action: &'static str,
     path: &'p Path,
 }
 
-impl<'p> Ask<'p> {
+impl<'p> PathQuery<'p> {
     fn new(action: &'static str, path: &'p Path) -> Self {
         Self { action, path }
     }
@@ -707,30 +737,30 @@ fn file_type(stat: &Stat) -> FileType {
 }
 
 /// What goes away while it is looked at is listed as the directory had it.
-fn listed(directory: &OwnedFd, name: &OsStr, known: FileType) -> Listed {
+fn listed(directory: &OwnedFd, name: &OsStr, known: FileType) -> ListedEntry {
     let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok();
     let modified = |stat: &Stat| {
         stat.st_mtime.saturating_mul(1000).saturating_add_unsigned(stat.st_mtime_nsec / 1_000_000)
     };
-    Listed {
+    ListedEntry {
         name: name.to_owned(),
-        kind: told(Kind::of(stat.as_ref().map_or(known, file_type))),
+        kind: told(EntryType::of(stat.as_ref().map_or(known, file_type))),
         bytes: stat.as_ref().map_or(0, |stat| stat.st_size.cast_unsigned()),
         modified_ms: stat.as_ref().map_or(0, modified),
     }
 }
 
-fn told(kind: Kind) -> EntryKind {
+fn told(kind: EntryType) -> EntryKind {
     match kind {
-        Kind::Directory => EntryKind::Directory,
-        Kind::File => EntryKind::File,
-        Kind::Link => EntryKind::Link,
-        Kind::Other => EntryKind::Other,
+        EntryType::Directory => EntryKind::Directory,
+        EntryType::File => EntryKind::File,
+        EntryType::Link => EntryKind::Link,
+        EntryType::Other => EntryKind::Other,
     }
 }
 
 fn shown(path: &Path) -> String {
-    Bytes::from(path).display()
+    ByteString::from(path).display()
 }
 
 #[cfg(test)]

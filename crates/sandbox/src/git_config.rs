@@ -2,19 +2,22 @@
 //!
 //! It decides what git runs, so being nearly right is not enough: what this reader skips and git does not would be a
 //! setting that nobody has seen. It follows git's own parser character by character; where git gives up, so does it.
+//!
+//! It also gives up at a zero byte, where git does not: git reads on and then takes every name for a C string, so that
+//! `[core "fsmonitor\0"] bare = x` sets `core.fsmonitor`. No git writes such a file.
 
 use std::ops::Range;
 
 /// One setting: `section.subsection.key`, section and key in lower case, and its value. A key without a value is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub struct GitSetting {
     pub section: Vec<u8>,
     pub subsection: Option<Vec<u8>>,
     pub key: Vec<u8>,
     pub value: Vec<u8>,
 }
 
-/// Git refuses the file from this line on.
+/// Git refuses the file from this line on, or reads it as something else than it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is not a line of a git configuration")]
 pub struct BadLine {
@@ -25,11 +28,11 @@ pub struct BadLine {
 /// What a file says: all settings before the first line that git refuses, and that line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GitConfig {
-    pub settings: Vec<Setting>,
+    pub settings: Vec<GitSetting>,
     pub bad: Option<BadLine>,
 }
 
-impl Setting {
+impl GitSetting {
     /// As `git config --list` writes it.
     pub fn name(&self) -> String {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -48,12 +51,29 @@ pub fn parse(content: &[u8]) -> GitConfig {
 /// The settings of a file, each with the bytes that say it, and the first line that git refuses.
 #[derive(Debug, Default)]
 pub(crate) struct Located {
-    pub(crate) settings: Vec<(Setting, Range<usize>)>,
+    pub(crate) settings: Vec<(GitSetting, Range<usize>)>,
     pub(crate) bad: Option<BadLine>,
 }
 
 pub(crate) fn locate(content: &[u8]) -> Located {
-    let mut reader = Reader { rest: content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content), line: 1 };
+    let mut located = locate_all(content);
+    if let Some(zero) = content.iter().position(|byte| *byte == 0) {
+        located.settings.retain(|(_, span)| span.end <= zero);
+        let before = content.iter().take(zero).filter(|byte| **byte == b'\n').count();
+        let line = located.bad.map_or(before + 1, |bad| bad.line.min(before + 1));
+        located.bad = Some(BadLine { line });
+    }
+    located
+}
+
+/// Whether git reads names or values of this file only up to a zero byte.
+pub(crate) fn has_zero_byte(content: &[u8]) -> bool {
+    content.contains(&0)
+}
+
+fn locate_all(content: &[u8]) -> Located {
+    let mut reader =
+        GitConfigReader { rest: content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content), line: 1 };
     let mut config = Located::default();
     let mut stem = (Vec::new(), None);
     loop {
@@ -69,7 +89,7 @@ pub(crate) fn locate(content: &[u8]) -> Located {
             byte if byte.is_ascii_alphabetic() => reader.setting(byte).map(|(key, value)| {
                 let (section, subsection) = stem.clone();
                 let end = content.len() - reader.rest.len();
-                config.settings.push((Setting { section, subsection, key, value }, start..end));
+                config.settings.push((GitSetting { section, subsection, key, value }, start..end));
             }),
             _ => None,
         };
@@ -82,7 +102,7 @@ pub(crate) fn locate(content: &[u8]) -> Located {
 }
 
 /// The file without the settings that `keep` rejects. `None`: git refuses the file, or what is left would be read as something else.
-pub(crate) fn without(content: &[u8], keep: impl Fn(&Setting) -> bool) -> Option<Vec<u8>> {
+pub(crate) fn without(content: &[u8], keep: impl Fn(&GitSetting) -> bool) -> Option<Vec<u8>> {
     let located = locate(content);
     if located.bad.is_some() {
         return None;
@@ -101,14 +121,14 @@ pub(crate) fn without(content: &[u8], keep: impl Fn(&Setting) -> bool) -> Option
 }
 
 /// Section in lower case, and what is in quotes after it.
-type Header = (Vec<u8>, Option<Vec<u8>>);
+type GitSectionHeader = (Vec<u8>, Option<Vec<u8>>);
 
-struct Reader<'a> {
+struct GitConfigReader<'a> {
     rest: &'a [u8],
     line: usize,
 }
 
-impl Reader<'_> {
+impl GitConfigReader<'_> {
     /// A carriage return before a line end is part of it.
     fn next(&mut self) -> Option<u8> {
         let (byte, rest) = match self.rest {
@@ -131,7 +151,7 @@ impl Reader<'_> {
     }
 
     /// After `[`.
-    fn header(&mut self) -> Option<Header> {
+    fn header(&mut self) -> Option<GitSectionHeader> {
         let mut section = Vec::new();
         loop {
             match self.next()? {
@@ -278,7 +298,7 @@ mod tests {
 
     fn by_us(content: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
         let config = parse(content);
-        let name = |setting: &Setting| {
+        let name = |setting: &GitSetting| {
             let middle =
                 setting.subsection.as_ref().map(|name| [b".", name.as_slice()].concat()).unwrap_or_default();
             let name = [&setting.section, middle.as_slice(), b".", &setting.key].concat();
@@ -330,6 +350,27 @@ mod tests {
         }
     }
 
+    /// Git goes on after a zero byte and reads another name; this reader refuses the file.
+    #[test]
+    fn a_zero_byte_is_never_read_over() {
+        for (text, by_git_alone) in [
+            ("[core \"fsmonitor\0\"]\n\tbare = x\n", "core.fsmonitor"),
+            ("[diff \"external\0\"]\nbare = x\n", "diff.external"),
+            ("[branch \"x\0\"]\nmerge = x\n", "branch.x"),
+        ] {
+            let read = by_git(text.as_bytes()).unwrap();
+            assert!(read.iter().any(|(name, _)| name == by_git_alone.as_bytes()), "control: {read:?}");
+            let config = parse(text.as_bytes());
+            assert!(config.settings.is_empty() && config.bad.is_some(), "{config:?}");
+        }
+        for text in ["[a]\nb = c\n[d]\ne = x\0y\n", "[a]\nb = c\n# \0\n", "[a]\nb = c\n[d \"\0\"]\ne\n"] {
+            let config = parse(text.as_bytes());
+            assert_eq!(config.settings.len(), 1, "{text:?}");
+            assert!(config.bad.is_some_and(|bad| bad.line >= 3), "{text:?}");
+            assert_eq!(without(text.as_bytes(), |_| true), None, "{text:?}");
+        }
+    }
+
     #[test]
     fn what_comes_before_a_bad_line_is_kept() {
         let config = parse(b"[a]\nb = c\n!\n[d]\ne = f\n");
@@ -340,7 +381,7 @@ mod tests {
 
     #[test]
     fn settings_are_cut_out_and_the_rest_stays() {
-        let keep = |setting: &Setting| setting.key != b"bad";
+        let keep = |setting: &GitSetting| setting.key != b"bad";
         for (text, left) in [
             ("[a]\n\tbad = x\n\tgood = y\n", "[a]\n\t\n\tgood = y\n"),
             ("[a] bad = x\n[b]good\n", "[a] \n[b]good\n"),
@@ -363,7 +404,7 @@ mod tests {
             text in "(\\[[ab.]{0,3}( ?\"[xY\\\\\" ]{0,3}\")?\\]|[ab]{1,2} ?=? ?|[cd #;\"\\\\\t\r]{1,4}|\n){0,14}",
         ) {
             let content = text.as_bytes();
-            let keep = |setting: &Setting| setting.key != b"a";
+            let keep = |setting: &GitSetting| setting.key != b"a";
             if let Some(left) = without(content, keep) {
                 let kept: Vec<_> = parse(content).settings.into_iter().filter(keep).collect();
                 prop_assert_eq!(parse(&left).settings, kept);
@@ -380,6 +421,17 @@ mod tests {
                 settings.into_iter().map(|(name, value)| (name, space(value))).collect::<Vec<_>>()
             });
             prop_assert_eq!(spaced(by_us(text.as_bytes())), spaced(by_git(text.as_bytes())));
+        }
+
+        /// Whatever git reads from a file with zero bytes, this reader does not call the file good.
+        #[test]
+        fn no_file_with_a_zero_byte_is_good(
+            text in "(\\[[ab.]{0,3}( ?\"[xY\\x00\\\\\" ]{0,3}\")?\\]|[ab]{1,2} ?=? ?|[cd #;\"\\\\\t\r\\x00]{1,4}|\n){0,14}",
+        ) {
+            let config = parse(text.as_bytes());
+            prop_assert!(config.bad.is_some() || by_git(text.as_bytes()).is_some());
+            prop_assert!(config.bad.is_some() || !text.contains('\0'));
+            prop_assert!(config.settings.iter().all(|setting| !setting.name().contains('\0') && !setting.value.contains(&0)));
         }
 
         #[test]

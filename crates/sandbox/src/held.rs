@@ -16,12 +16,13 @@ mod act;
 mod at;
 mod examine;
 mod finding;
+mod git_paths;
 mod journal;
 mod other_systems;
 mod settings;
 mod watch;
 
-pub use at::{Before, before};
+pub use at::{After, Before, before};
 pub(crate) use journal::repair;
 pub(crate) use other_systems::files_of;
 pub use watch::WatchError;
@@ -29,70 +30,104 @@ pub(crate) use watch::{Covered, Watch};
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use ringfence_types::{Bytes, HeldChange};
+use ringfence_types::{ByteString, HeldChange, RuleId};
 
-use crate::survey::{Candidate, Ground, SurveyError, seek};
-use examine::Scene;
-use finding::{Accepted, Finding};
+use crate::survey::{Candidate, Patience, RootHandle, SurveyError, seek};
+use examine::{ExaminationMode, Scene};
+use finding::{Accepted, Finding, FindingKind};
 
 /// Looks are repeated while they uncover more: a directory that could not be listed, and what is in it.
 const ROUNDS: usize = 64;
 
+/// What one look may take, all rounds together. A look that takes longer is unfinished.
+const LOOK_AT_MOST: Duration = Duration::from_secs(120);
+/// The most findings that the reason of an unfinished look names.
+const MOST_NAMED: usize = 3;
+
 /// What is looked through, and what of it is the host's own.
 #[derive(Debug)]
 struct Places {
-    grounds: Vec<Ground>,
+    grounds: Vec<RootHandle>,
     outside: Vec<PathBuf>,
     fixed: BTreeSet<PathBuf>,
+    /// Where the user's own configuration sends git for hooks, from the checkout of every repository.
+    hooks_of_user: Vec<PathBuf>,
     accepted: Accepted,
+    at_most: Duration,
 }
 
+type Candidates = Vec<Vec<Candidate>>;
+
 impl Places {
-    fn scene(&self) -> Scene<'_> {
-        Scene { grounds: &self.grounds, outside: &self.outside, fixed: &self.fixed }
+    fn scene(&self, mode: ExaminationMode) -> Scene<'_> {
+        let Self { grounds, outside, fixed, hooks_of_user, accepted, .. } = self;
+        Scene { grounds, outside, fixed, hooks_of_user, accepted, mode }
     }
 
-    fn candidates(&self) -> Result<Vec<Vec<Candidate>>, SurveyError> {
-        self.grounds.iter().map(seek).collect()
+    fn candidates(&self, patience: Patience) -> Result<Candidates, SurveyError> {
+        self.grounds.iter().map(|ground| seek(ground, patience)).collect()
     }
 
     /// What is there now and was not at the start.
     fn findings(&self) -> Result<Vec<Finding>, SurveyError> {
-        let mut findings = self.scene().examine(&self.candidates()?);
-        findings.retain(|finding| !self.accepted.contains(&finding.print));
-        Ok(findings)
+        Ok(self.fresh(&self.candidates(Patience::of(self.at_most))?))
     }
 
-    /// Makes everything that is new ineffective, and says what.
+    /// What of these candidates was not there at the start.
+    fn fresh(&self, candidates: &Candidates) -> Vec<Finding> {
+        let mut findings = self.scene(ExaminationMode::Later).examine(candidates);
+        findings.retain(|finding| !self.accepted.contains(&finding.print));
+        // One reason is enough for a link that is wrong by its name too. Its place comes last among those of an entry.
+        findings.dedup_by(|link, first| link.kind.is_of_place() && link.place() == first.place());
+        findings
+    }
+
+    /// Makes everything that is new ineffective, and says what. Directories that were only opened come last: a record and a
+    /// sentence name a part of many.
     fn clear(&self) -> Cleared {
+        let mut cleared = self.clear_in_rounds();
+        cleared.changes.sort_by_key(|change| change.rule == FindingKind::Closed.rule());
+        cleared
+    }
+
+    fn clear_in_rounds(&self) -> Cleared {
+        let patience = Patience::of(self.at_most);
         let mut changes = Vec::new();
         let mut before = Vec::new();
         for _ in 0..ROUNDS {
-            let findings = match self.findings() {
-                Ok(findings) => findings,
-                Err(error) => {
-                    changes.push(self.unfinished(&ringfence_types::chain(&error)));
-                    return Cleared { changes, end: ClearedEnd::Unfinished };
-                }
+            let findings = match self.candidates(patience) {
+                Ok(candidates) => self.fresh(&candidates),
+                Err(error) => return self.unfinished(changes, ringfence_types::chain(&error)),
             };
             if findings.is_empty() {
                 return Cleared { changes, end: ClearedEnd::Clean };
             }
             if findings == before {
-                return Cleared { changes, end: ClearedEnd::Unfinished };
+                return self.unfinished(changes, self.still_there(&findings));
             }
-            changes.extend(act::neutralise(&self.scene(), &findings, &self.accepted));
+            changes.extend(act::neutralise(&self.scene(ExaminationMode::Later), &findings));
             before = findings;
         }
-        changes.push(self.unfinished("there is more than can be looked at"));
-        Cleared { changes, end: ClearedEnd::Unfinished }
+        self.unfinished(changes, "each look uncovers more".to_owned())
     }
 
-    fn unfinished(&self, why: &str) -> HeldChange {
-        let path = self.grounds.first().map(|ground| Bytes::from(ground.path.as_path())).unwrap_or_default();
+    fn still_there(&self, findings: &[Finding]) -> String {
+        let named = findings.iter().take(MOST_NAMED).map(|finding| {
+            let path = ByteString::from(finding.path(&self.grounds)).display();
+            format!("`{path}`: {}", finding.kind.what())
+        });
+        format!("it is still there or was made again: {}", named.collect::<Vec<_>>().join(" | "))
+    }
+
+    fn unfinished(&self, mut changes: Vec<HeldChange>, why: String) -> Cleared {
+        let path =
+            self.grounds.first().map(|ground| ByteString::from(ground.path.as_path())).unwrap_or_default();
         let what = format!("it could not be looked through to the end: {why}");
-        HeldChange { path, rule: "held.unfinished".to_owned(), what, kept: None }
+        // First: a record and a sentence name a part of many.
+        changes.insert(0, HeldChange { path, rule: RuleId::HeldUnfinished.into(), what, kept: None });
+        Cleared { changes, end: ClearedEnd::Unfinished { why } }
     }
 }
 
@@ -101,10 +136,32 @@ struct Cleared {
     end: ClearedEnd,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum ClearedEnd {
     Clean,
-    Unfinished,
+    Unfinished { why: String },
+}
+
+/// Nobody knows whether programs of the host would execute what is there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("what was left for programs of the host to execute could not be looked through to the end: {why}")]
+pub struct ExaminationError {
+    why: String,
+}
+
+impl ExaminationError {
+    /// What its reader does about it.
+    pub const HINT: &'static str =
+        "run no version control of the host there before you have looked at it; the next start looks again";
+}
+
+impl ClearedEnd {
+    fn into_result(self) -> Result<(), ExaminationError> {
+        match self {
+            Self::Clean => Ok(()),
+            Self::Unfinished { why } => Err(ExaminationError { why }),
+        }
+    }
 }
 
 #[cfg(test)]

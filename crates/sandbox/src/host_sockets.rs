@@ -9,12 +9,13 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_launch::step::Step;
+use ringfence_launch::step::LaunchStep;
 use ringfence_types::Backend;
+use rustix::io::Errno;
 
-use crate::session::StartError;
-use crate::spec::{Spec, View};
-use crate::system::{self, Entry};
+use crate::sandbox::SandboxStartError;
+use crate::spec::{HostView, SandboxSpec};
+use crate::system_root::{self, SystemEntry};
 
 /// Whether overlays are to be mounted. Found out by trying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,14 +24,31 @@ pub(crate) enum Overlays {
     Unused,
 }
 
-/// Once more without them where the kernel or a file system cannot do it: the posture says so.
+/// Once more without them where the kernel or a file system cannot do it: the posture says so. A machine that is only short
+/// of something can do it a moment later, so that start fails and is tried again.
 pub(crate) fn with_or_without_overlays<T>(
-    start: impl Fn(Overlays) -> Result<T, StartError>,
-) -> Result<T, StartError> {
+    start: impl Fn(Overlays) -> Result<T, SandboxStartError>,
+) -> Result<T, SandboxStartError> {
     match start(Overlays::Used) {
-        Err(StartError::Step { step: Step::System, .. }) => start(Overlays::Unused),
+        Err(SandboxStartError::Step { step: LaunchStep::System, errno, .. }) if is_lasting(errno) => {
+            start(Overlays::Unused)
+        }
         other => other,
     }
+}
+
+/// What a kernel without overlays, a file system that cannot be a layer, or a policy of the machine answers.
+fn is_lasting(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::INVAL
+            | Errno::NODEV
+            | Errno::PERM
+            | Errno::ACCESS
+            | Errno::OPNOTSUPP
+            | Errno::NOSYS
+            | Errno::LOOP
+    )
 }
 
 /// How the directories of the host that a sandbox shows are kept from serving it sockets.
@@ -42,8 +60,8 @@ pub(crate) struct Coverage {
 }
 
 impl Coverage {
-    pub(crate) fn look(spec: &Spec, overlays: Overlays) -> std::io::Result<Self> {
-        if !matches!(spec.view, View::Constructed) {
+    pub(crate) fn look(spec: &SandboxSpec, overlays: Overlays) -> std::io::Result<Self> {
+        if !matches!(spec.view, HostView::Constructed) {
             return Ok(Self::default());
         }
         let mount_points = mount_points(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
@@ -77,10 +95,10 @@ impl Coverage {
     }
 }
 
-fn directories(spec: &Spec) -> std::io::Result<Vec<PathBuf>> {
+fn directories(spec: &SandboxSpec) -> std::io::Result<Vec<PathBuf>> {
     let mut found: Vec<PathBuf> = spec.toolchains.iter().filter(|path| path.is_dir()).cloned().collect();
-    for entry in system::entries(Path::new("/"))? {
-        if let Entry::Directory(path) = entry {
+    for entry in system_root::entries(Path::new("/"))? {
+        if let SystemEntry::Directory(path) = entry {
             found.push(Path::new("/").join(path));
         }
     }

@@ -23,7 +23,7 @@ const SCOPE_SIGNAL: u64 = 2;
 
 /// The rights handled at one ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rights {
+pub(crate) struct LandlockRights {
     pub(crate) fs: u64,
     pub(crate) net: u64,
     pub(crate) scoped: u64,
@@ -34,21 +34,21 @@ pub fn abi() -> Option<u32> {
     sys::landlock_abi().filter(|abi| *abi > 0).map(|abi| abi.min(NEWEST_KNOWN_ABI))
 }
 
-pub(crate) fn rights(abi: u32) -> Rights {
+pub(crate) fn rights(abi: u32) -> LandlockRights {
     let mut fs = (1 << 13) - 1;
     for (since, right) in [(2, REFER), (3, TRUNCATE), (5, IOCTL_DEV), (9, RESOLVE_UNIX)] {
         if abi >= since {
             fs |= right;
         }
     }
-    Rights {
+    LandlockRights {
         fs,
         net: if abi >= 4 { BIND_TCP | CONNECT_TCP } else { 0 },
         scoped: if abi >= 6 { SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL } else { 0 },
     }
 }
 
-impl Rights {
+impl LandlockRights {
     pub(crate) fn read(self) -> u64 {
         (EXECUTE | READ_FILE | READ_DIR) & self.fs
     }
@@ -87,7 +87,7 @@ mod tests {
             (9, (1 << 17) - 1, 3, 3),
         ];
         for (abi, fs, net, scoped) in expected {
-            assert_eq!(rights(abi), Rights { fs, net, scoped }, "ABI {abi}");
+            assert_eq!(rights(abi), LandlockRights { fs, net, scoped }, "ABI {abi}");
         }
         assert_eq!(expected.len() as u32, NEWEST_KNOWN_ABI);
     }

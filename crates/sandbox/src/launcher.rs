@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::control;
+use crate::control_socket;
 
 static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ringfence-launch"));
 
@@ -15,7 +15,7 @@ pub(crate) fn image() -> io::Result<&'static OwnedFd> {
     if let Some(fd) = SEALED.get() {
         return Ok(fd);
     }
-    let fd = control::sealed("ringfence-launch", IMAGE)?;
+    let fd = control_socket::sealed("ringfence-launch", IMAGE)?;
     Ok(SEALED.get_or_init(|| fd))
 }
 

@@ -12,8 +12,9 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-/// A sweep has to come between two system calls to make another round necessary.
-const ROUNDS: usize = 16;
+/// A sweep has to come between two system calls to make another round necessary. Processes that sweep without a pause do that
+/// in every second round.
+const ROUNDS: usize = 4096;
 
 /// Makes a directory in `parent`, for this user alone (a process that can open it could lock it), and holds it until the
 /// descriptor is closed.
@@ -95,11 +96,21 @@ mod tests {
         assert!(other.exists(), "it is not ours");
     }
 
+    /// Ends the other thread also when this one panics: a scope waits for both.
+    struct Finish<'a>(&'a AtomicBool);
+
+    impl Drop for Finish<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
     #[test]
     fn what_is_made_while_others_sweep_is_there() {
         let parent = tempfile::tempdir().unwrap();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _finish = Finish(&done);
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     sweep("ours-", parent.path(), remove);
@@ -109,7 +120,6 @@ mod tests {
                 let (made, _lock) = make("ours-", parent.path()).unwrap();
                 assert!(made.path().exists());
             }
-            done.store(true, Ordering::Relaxed);
         });
     }
 }

@@ -1,51 +1,56 @@
 //! All kernel knowledge of the parent side: probe, compile permissions into a plan, start the launcher, supervise,
-//! kill. Policy-free: it does what a `Spec` says and reports what the kernel then enforces.
+//! kill. Policy-free: it does what a `SandboxSpec` says and reports what the kernel then enforces.
 //!
-//! The way through: [`Spec`] + [`survey`] → [`compile`] → plan → [`Session::start`] → [`Session::run`].
+//! The way through: [`SandboxSpec`] + [`survey`] → [`compile`] → plan → [`Sandbox::start`] → [`Sandbox::run`].
 
+mod approval;
 pub mod backend;
 pub mod beneath;
 mod cgroup;
-mod compile;
-pub mod container;
-mod control;
-mod etc;
+mod control_socket;
+mod etc_files;
 pub mod files;
 pub mod git_config;
-mod guard;
 mod held;
 mod host_sockets;
+mod mount_guard;
+mod plan_compiler;
 
 mod landlock;
+mod launch_sequence;
 mod launcher;
-mod launching;
 mod lease;
+mod message_demux;
 mod meter;
 mod netfilter;
 mod netlink;
-mod network;
+mod netns;
 pub mod placeholders;
-mod pool;
-mod post;
 mod posture;
 mod pty;
 mod relay;
+mod sandbox;
 pub mod seccomp;
-mod session;
 mod spec;
 pub mod survey;
 pub mod sweeper;
 pub mod sys;
-mod system;
+mod system_root;
 pub mod usage;
 
-pub use compile::CompileError;
-pub use held::{Before, WatchError, before};
+pub use approval::{ApprovedFiles, FilePlace};
+pub use backend::container::{ContainerMaker, ContainerPool, ContainerPoolKey, RunningContainer};
+pub use held::{After, Before, ExaminationError, WatchError, before};
 pub use landlock::{NEWEST_KNOWN_ABI, abi as landlock_abi};
-pub use network::{Doors, PROXY_PORT};
-pub use pool::{Kind, Pool};
+pub use netns::ProxySockets;
+pub use plan_compiler::PlanError;
 pub use pty::Pty;
-pub use relay::{Filter, Filters, Finished, Flow, Hold, Interrupt, Io, Quiet, Source, Stillness, Target};
-pub use session::{Job, JobId, RunError, Session, StartError, Unsupported};
-pub use spec::{Command, HOME_INSIDE, SECRETS_INSIDE, SecretFile, SkeletonFile, Spec, View};
-pub use system::is_system;
+pub use relay::{
+    CommandExit, CommandIo, FilterAction, IdleSpan, OutputTarget, PauseGuard, RelayPause, SignalForward,
+    StdinSource, StreamFilter, StreamFilters,
+};
+pub use sandbox::{CommandRunError, JobId, Sandbox, SandboxJob, SandboxStartError, Unsupported};
+pub use spec::{
+    HOME_INSIDE, HostView, SECRETS_INSIDE, SandboxCommand, SandboxSpec, SecretFile, SkeletonFile,
+};
+pub use system_root::is_system;

@@ -23,7 +23,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use libc::{IPPROTO_TCP, IPPROTO_UDP, NLM_F_APPEND, NLM_F_CREATE};
 
 use crate::netlink::{attribute, marker, nest, number, request, text};
-use crate::network::{DNS_PORT, OWN_V4, OWN_V6, TRANSPARENT_PORT};
+use crate::netns::{DNS_PORT, OWN_V4, OWN_V6, TRANSPARENT_PORT};
 
 const TABLE: &str = "ringfence";
 const CATCH: &str = "catch";
@@ -143,9 +143,9 @@ fn chain(name: &str, kind: &str, priority: i32, policy: u32) -> Vec<u8> {
 }
 
 /// One part of a rule: a condition or what is done.
-type Part = Vec<Vec<u8>>;
+type RulePart = Vec<Vec<u8>>;
 
-fn rule(chain: &str, parts: &[Part]) -> Vec<u8> {
+fn rule(chain: &str, parts: &[RulePart]) -> Vec<u8> {
     let attributes = [
         text(NFTA_RULE_TABLE, TABLE),
         text(NFTA_RULE_CHAIN, chain),
@@ -185,36 +185,36 @@ fn equals(value: &[u8]) -> Vec<u8> {
     )
 }
 
-fn network_is(protocol: u8) -> Part {
+fn network_is(protocol: u8) -> RulePart {
     vec![meta(NFT_META_NFPROTO), equals(&[protocol])]
 }
 
-fn protocol_is(protocol: u8) -> Part {
+fn protocol_is(protocol: u8) -> RulePart {
     vec![meta(NFT_META_L4PROTO), equals(&[protocol])]
 }
 
 /// Only over IPv4, which is what `resolv.conf` inside names: answers to UDP need a socket per family.
-fn to_dns(protocol: u8) -> Part {
+fn to_dns(protocol: u8) -> RulePart {
     const DESTINATION_PORT: u32 = 2;
     let port =
         vec![payload(NFT_PAYLOAD_TRANSPORT_HEADER, DESTINATION_PORT, 2), equals(&DNS_PORT.to_be_bytes())];
     [network_is(NFPROTO_IPV4), protocol_is(protocol), port].concat()
 }
 
-fn own_addresses() -> impl Iterator<Item = Part> {
+fn own_addresses() -> impl Iterator<Item = RulePart> {
     let v4 = [&Ipv4Addr::LOCALHOST.octets()[..1], &OWN_V4.octets()].map(to_v4);
     let v6 = [Ipv6Addr::LOCALHOST, OWN_V6].map(|address| to_v6(&address.octets()));
     v4.into_iter().chain(v6)
 }
 
 /// To an address that begins with these bytes.
-fn to_v4(prefix: &[u8]) -> Part {
+fn to_v4(prefix: &[u8]) -> RulePart {
     const DESTINATION: u32 = 16;
     let destination = vec![payload(NFT_PAYLOAD_NETWORK_HEADER, DESTINATION, prefix.len()), equals(prefix)];
     [network_is(NFPROTO_IPV4), destination].concat()
 }
 
-fn to_v6(address: &[u8]) -> Part {
+fn to_v6(address: &[u8]) -> RulePart {
     const DESTINATION: u32 = 24;
     let destination = vec![payload(NFT_PAYLOAD_NETWORK_HEADER, DESTINATION, address.len()), equals(address)];
     [network_is(NFPROTO_IPV6), destination].concat()
@@ -224,13 +224,13 @@ fn immediate(register: u32, data: Vec<u8>) -> Vec<u8> {
     expression("immediate", &[number(NFTA_IMMEDIATE_DREG, register), nest(NFTA_IMMEDIATE_DATA, &[data])])
 }
 
-fn accept() -> Part {
+fn accept() -> RulePart {
     let verdict = nest(NFTA_DATA_VERDICT, &[number(NFTA_VERDICT_CODE, NF_ACCEPT)]);
     vec![immediate(NFT_REG_VERDICT, verdict)]
 }
 
 /// To the same port of the loopback address of the packet's family.
-fn redirect(port: u16) -> Part {
+fn redirect(port: u16) -> RulePart {
     let attributes =
         [number(NFTA_REDIR_REG_PROTO_MIN, NFT_REG_1), number(NFTA_REDIR_FLAGS, NF_NAT_RANGE_PROTO_SPECIFIED)];
     vec![
@@ -239,7 +239,7 @@ fn redirect(port: u16) -> Part {
     ]
 }
 
-fn reject() -> Part {
+fn reject() -> RulePart {
     let attributes = [
         number(NFTA_REJECT_TYPE, NFT_REJECT_ICMPX_UNREACH),
         attribute(NFTA_REJECT_ICMP_CODE, &[NFT_REJECT_ICMPX_PORT_UNREACH]),

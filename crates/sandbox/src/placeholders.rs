@@ -12,8 +12,7 @@
 //!
 //! Sessions with another state directory, of another user or in another container have another registry. They see each
 //! other by marks on the roots themselves ([`presence`]): what such a session could see is not removed. The last of
-//! them removes it, also where another one made it: a placeholder is known by its time of change, which is always the
-//! same and lost with the first change.
+//! them removes it, also where another one made it: a placeholder is known by its time of change ([`mark`]).
 //!
 //! A session joins *before* it surveys. Otherwise the placeholders of another session could be surveyed as things that
 //! exist and be gone, with that session, before anything is mounted on them.
@@ -32,37 +31,30 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use ringfence_types::Bytes;
-use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps,
-    UTIME_OMIT,
-};
+use ringfence_types::ByteString;
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use crate::survey::{Absent, Placeholder, SurveyedRoot};
+use crate::survey::{AbsentName, PlaceholderKind, SurveyedRoot, handle_unlinked};
 
+mod file_lock;
+mod mark;
 mod presence;
 
+use file_lock::FileLock;
 use presence::{Clearing, Watched};
-
-/// When every placeholder was last changed, as far as its time says: "RFNB" as a number. Even, for file systems that
-/// count in steps of two seconds.
-const MARK: i64 = 0x5246_4e42;
-
-/// The longest content of a placeholder.
-const LONGEST: u64 = 16;
 
 /// The placeholders of one session. Dropping it removes them, unless another session still needs them.
 #[derive(Debug)]
-pub struct Placeholders {
+pub struct PlaceholderSet {
     registry_dir: PathBuf,
-    roots: Vec<Held>,
+    roots: Vec<RegistryLease>,
 }
 
 /// What became of the absent names of one root. All paths are relative to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct PlaceholderOutcome {
     /// A placeholder of ours is there: to be re-bound read-only.
     pub held: Vec<PathBuf>,
     /// Something else has come into being there meanwhile: to be re-bound read-only like anything that exists.
@@ -73,22 +65,22 @@ pub struct Outcome {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceholderError {
-    #[error("cannot {action} `{}`", Bytes::from(path.as_path()).display())]
+    #[error("cannot {action} `{}`", ByteString::from(path.as_path()).display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error(
         "`{}` is locked: another process removes placeholders in it and does not end; end that process",
-        Bytes::from(path.as_path()).display()
+        ByteString::from(path.as_path()).display()
     )]
     Cleared { path: PathBuf },
 }
 
-impl Placeholders {
+impl PlaceholderSet {
     /// Keeps the placeholders that other sessions have made in `roots`, above them or below them from going away.
     pub fn join(registry_dir: &Path, roots: &[PathBuf]) -> Result<Self, PlaceholderError> {
         make_registry(registry_dir)?;
         let mut joined = Self { registry_dir: registry_dir.to_owned(), roots: Vec::new() };
         for root in roots {
-            joined.roots.push(Held::join(registry_dir, root)?);
+            joined.roots.push(RegistryLease::join(registry_dir, root)?);
         }
         joined.join_overlapping()?;
         Ok(joined)
@@ -97,8 +89,8 @@ impl Placeholders {
     /// Joins every session that has placeholders above or below one of our roots: a worktree and its repository, a
     /// workspace inside another. Says whether there were any that we did not know of: what was surveyed before that
     /// may have been theirs, and gone since.
-    pub fn join_overlapping(&mut self) -> Result<Overlap, PlaceholderError> {
-        let mut overlap = Overlap::Known;
+    pub fn join_overlapping(&mut self) -> Result<SessionOverlap, PlaceholderError> {
+        let mut overlap = SessionOverlap::Known;
         for root in listed_roots(&self.registry_dir)? {
             let known = self.roots.iter().any(|held| held.path == root);
             let near =
@@ -106,7 +98,7 @@ impl Placeholders {
             if known || !near {
                 continue;
             }
-            match Held::join(&self.registry_dir, &root) {
+            match RegistryLease::join(&self.registry_dir, &root) {
                 Ok(held) => self.roots.push(held),
                 // The root itself is gone, and everything in it.
                 Err(PlaceholderError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -114,14 +106,14 @@ impl Placeholders {
                 }
                 Err(error) => return Err(error),
             }
-            overlap = Overlap::New;
+            overlap = SessionOverlap::New;
         }
         Ok(overlap)
     }
 
     /// Makes what the survey found absent, and strikes from it what nobody can make. On an error, dropping removes
     /// what was made so far.
-    pub fn fill(&mut self, root: &mut SurveyedRoot) -> Result<Outcome, PlaceholderError> {
+    pub fn fill(&mut self, root: &mut SurveyedRoot) -> Result<PlaceholderOutcome, PlaceholderError> {
         let outcome = self.hold(&root.path, &root.absent)?;
         if let Some(held) = self.roots.iter_mut().find(|held| held.path == root.path) {
             held.met.extend(root.protected.iter().chain(&root.pins).chain(&outcome.taken).cloned());
@@ -130,16 +122,16 @@ impl Placeholders {
         Ok(outcome)
     }
 
-    fn hold(&mut self, root: &Path, absent: &[Absent]) -> Result<Outcome, PlaceholderError> {
+    fn hold(&mut self, root: &Path, absent: &[AbsentName]) -> Result<PlaceholderOutcome, PlaceholderError> {
         if let Some(held) = self.roots.iter().find(|held| held.path == root) {
             return held.fill(absent);
         }
-        self.roots.push(Held::join(&self.registry_dir, root)?);
-        self.roots.last().map_or_else(|| Ok(Outcome::default()), |held| held.fill(absent))
+        self.roots.push(RegistryLease::join(&self.registry_dir, root)?);
+        self.roots.last().map_or_else(|| Ok(PlaceholderOutcome::default()), |held| held.fill(absent))
     }
 }
 
-impl Drop for Placeholders {
+impl Drop for PlaceholderSet {
     /// What this session watches itself must not keep it from removing what it has made.
     fn drop(&mut self) {
         self.roots.iter_mut().for_each(|held| held.watched = None);
@@ -148,7 +140,7 @@ impl Drop for Placeholders {
 
 /// Whether sessions with overlapping roots came to light.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overlap {
+pub enum SessionOverlap {
     Known,
     New,
 }
@@ -160,7 +152,7 @@ fn listed_roots(registry_dir: &Path) -> Result<Vec<PathBuf>, PlaceholderError> {
     for entry in std::fs::read_dir(registry_dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         if path.extension() == Some(OsStr::new("list")) {
-            let content = Registry::at(path.with_extension("")).content()?;
+            let content = PlaceholderRegistry::at(path.with_extension("")).content()?;
             roots.extend(parse(&content).map(|(root, _)| root));
         }
     }
@@ -179,7 +171,7 @@ pub fn sweep(registry_dir: &Path) -> Result<usize, PlaceholderError> {
     let mut removed = 0;
     for path in entries.flatten().map(|entry| entry.path()) {
         if path.extension() == Some(OsStr::new("list")) {
-            removed += Registry::at(path.with_extension("")).sweep()?;
+            removed += PlaceholderRegistry::at(path.with_extension("")).sweep()?;
         }
     }
     Ok(removed)
@@ -187,40 +179,38 @@ pub fn sweep(registry_dir: &Path) -> Result<usize, PlaceholderError> {
 
 /// One root's share in the registry, for the life of a session.
 #[derive(Debug)]
-struct Held {
+struct RegistryLease {
     path: PathBuf,
     root: OwnedFd,
-    registry: Registry,
-    /// Locked shared.
-    lock: OwnedFd,
+    registry: PlaceholderRegistry,
+    /// Shared.
+    lock: FileLock,
     watched: Option<Watched>,
     /// What was there when this session came. Some of it may be placeholders of sessions with another registry.
     met: Vec<PathBuf>,
 }
 
-impl Held {
+impl RegistryLease {
     fn join(registry_dir: &Path, root: &Path) -> Result<Self, PlaceholderError> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(root, flags, Mode::empty()).map_err(failed("open", root))?;
-        let registry = Registry::of(registry_dir, root);
+        let fd = handle_unlinked(root).map_err(failed("open", root))?;
+        let registry = PlaceholderRegistry::of(registry_dir, root);
         let _turn = registry.take_turn()?;
-        let lock = registry.open("lock")?;
-        flock(&lock, FlockOperation::LockShared).map_err(failed("lock", &registry.file("lock")))?;
+        let lock = registry.lock("lock", FlockOperation::LockShared)?;
         let watched = Watched::mark(root)?;
         Ok(Self { path: root.to_owned(), root: fd, registry, lock, watched, met: Vec::new() })
     }
 
-    fn fill(&self, absent: &[Absent]) -> Result<Outcome, PlaceholderError> {
+    fn fill(&self, absent: &[AbsentName]) -> Result<PlaceholderOutcome, PlaceholderError> {
         let _turn = self.registry.take_turn()?;
         let mut listed = self.registry.entries()?;
         let known: BTreeSet<PathBuf> = listed.iter().map(|entry| entry.path.clone()).collect();
-        let mut outcome = Outcome::default();
+        let mut outcome = PlaceholderOutcome::default();
         let mut fresh = Vec::new();
         for absent in absent {
             match (self.exists(&absent.path)?, known.contains(&absent.path)) {
                 (true, true) => outcome.held.push(absent.path.clone()),
                 (true, false) => outcome.taken.push(absent.path.clone()),
-                (false, _) => fresh.push(Entry::of(absent)),
+                (false, _) => fresh.push(PlaceholderEntry::of(absent)),
             }
         }
         if !fresh.is_empty() {
@@ -239,7 +229,11 @@ impl Held {
         }
     }
 
-    fn make(&self, entry: &Entry, outcome: &mut Outcome) -> Result<(), PlaceholderError> {
+    fn make(
+        &self,
+        entry: &PlaceholderEntry,
+        outcome: &mut PlaceholderOutcome,
+    ) -> Result<(), PlaceholderError> {
         let made = parent_of(self.root.as_fd(), &entry.path)
             .and_then(|(parent, name)| entry.make(&parent, &name, self.registry.pool().as_ref()));
         let list = match made {
@@ -288,25 +282,27 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for RegistryLease {
     /// Nothing can be reported from here; what cannot be removed now stays listed for the next session.
     fn drop(&mut self) {
-        if let Ok(_turn) = self.registry.take_turn()
-            && alone(&self.lock)
-        {
+        let Ok(turn) = self.registry.take_turn() else { return };
+        if self.lock.is_alone() {
             drop(self.registry.remove_listed());
             self.remove_met();
         }
+        // In this order: of two sessions that end together, the one whose turn comes last finds itself alone.
+        self.lock.release();
+        drop(turn);
     }
 }
 
 /// The three files of one root, without their extension.
 #[derive(Debug)]
-struct Registry {
+struct PlaceholderRegistry {
     stem: PathBuf,
 }
 
-impl Registry {
+impl PlaceholderRegistry {
     fn of(registry_dir: &Path, root: &Path) -> Self {
         let digest = Sha256::digest(root.as_os_str().as_bytes());
         let name: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
@@ -327,11 +323,13 @@ impl Registry {
         rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(failed("open", &path))
     }
 
+    fn lock(&self, extension: &str, operation: FlockOperation) -> Result<FileLock, PlaceholderError> {
+        FileLock::take(self.open(extension)?, operation).map_err(failed("lock", &self.file(extension)))
+    }
+
     /// Held until it is dropped.
-    fn take_turn(&self) -> Result<OwnedFd, PlaceholderError> {
-        let turn = self.open("turn")?;
-        flock(&turn, FlockOperation::LockExclusive).map_err(failed("lock", &self.file("turn")))?;
-        Ok(turn)
+    fn take_turn(&self) -> Result<FileLock, PlaceholderError> {
+        self.lock("turn", FlockOperation::LockExclusive)
     }
 
     /// The empty directories in store; `None` where there is no store, which only costs time.
@@ -349,8 +347,9 @@ impl Registry {
 
     fn sweep(&self) -> Result<usize, PlaceholderError> {
         let _turn = self.take_turn()?;
-        let lock = self.open("lock")?;
-        if alone(&lock) { self.remove_listed() } else { Ok(0) }
+        // A session that begins meanwhile waits for the turn before it takes this lock.
+        let lock = FileLock { file: self.open("lock")? };
+        if lock.is_alone() { self.remove_listed() } else { Ok(0) }
     }
 
     fn content(&self) -> Result<Vec<u8>, PlaceholderError> {
@@ -362,7 +361,7 @@ impl Registry {
         }
     }
 
-    fn entries(&self) -> Result<Vec<Entry>, PlaceholderError> {
+    fn entries(&self) -> Result<Vec<PlaceholderEntry>, PlaceholderError> {
         Ok(parse(&self.content()?).map(|(_, entries)| entries).unwrap_or_default())
     }
 
@@ -373,7 +372,7 @@ impl Registry {
     }
 
     /// A list that is cut off by a crash names fewer placeholders than exist, so it is replaced whole.
-    fn write(&self, root: &Path, entries: &[Entry]) -> Result<(), PlaceholderError> {
+    fn write(&self, root: &Path, entries: &[PlaceholderEntry]) -> Result<(), PlaceholderError> {
         let mut content = [root.as_os_str().as_bytes(), b"\0"].concat();
         entries.iter().for_each(|entry| entry.encode(&mut content));
         let (fresh, list) = (self.file("new"), self.file("list"));
@@ -385,7 +384,7 @@ impl Registry {
         })
     }
 
-    /// Removes everything listed that no session with another registry can see, and the list of it.
+    /// Removes everything listed that no session with another registry can see. What stays for now stays listed.
     fn remove_listed(&self) -> Result<usize, PlaceholderError> {
         let Some((root, entries)) = parse(&self.content()?) else { return Ok(0) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -393,18 +392,27 @@ impl Registry {
         let opened =
             rustix::fs::openat2(rustix::fs::CWD, &root, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
         let mut clearing = Clearing::default();
-        let (seen, free): (Vec<Entry>, Vec<Entry>) =
+        let (mut staying, free): (Vec<PlaceholderEntry>, Vec<PlaceholderEntry>) =
             entries.into_iter().partition(|entry| clearing.is_seen(&root, &entry.path));
-        let removed = match opened {
+        let mut removed = 0;
+        match opened {
             Ok(fd) => {
                 let pool = self.make_pool();
-                free.iter().rev().filter(|entry| entry.remove(fd.as_fd(), pool.as_ref()).is_ok()).count()
+                for entry in free.into_iter().rev() {
+                    match entry.remove(fd.as_fd(), pool.as_ref()) {
+                        Ok(()) => removed += 1,
+                        Err(errno) if is_no_placeholder(errno) => {}
+                        Err(_) => staying.push(entry),
+                    }
+                }
             }
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => 0,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(errno) => return Err(failed("open", &root)(errno)),
-        };
-        if !seen.is_empty() {
-            self.write(&root, &seen)?;
+        }
+        if !staying.is_empty() {
+            // A directory is listed before what is in it.
+            staying.sort_by(|one, other| one.path.cmp(&other.path));
+            self.write(&root, &staying)?;
             return Ok(removed);
         }
         match std::fs::remove_file(self.file("list")) {
@@ -417,17 +425,17 @@ impl Registry {
 
 /// One placeholder, as listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
+struct PlaceholderEntry {
     path: PathBuf,
     /// `None` for a directory.
     content: Option<Vec<u8>>,
 }
 
-impl Entry {
-    fn of(absent: &Absent) -> Self {
+impl PlaceholderEntry {
+    fn of(absent: &AbsentName) -> Self {
         let content = match absent.placeholder {
-            Placeholder::Directory | Placeholder::Way => None,
-            Placeholder::File(content) => Some(content.to_vec()),
+            PlaceholderKind::Directory | PlaceholderKind::Way => None,
+            PlaceholderKind::File(content) => Some(content.to_vec()),
         };
         Self { path: absent.path.clone(), content }
     }
@@ -442,9 +450,9 @@ impl Entry {
     }
 
     fn make(&self, parent: &OwnedFd, name: &OsStr, pool: Option<&OwnedFd>) -> Result<(), Errno> {
-        keeping_mark(parent, || self.make_plain(parent, name, pool))?;
+        mark::keeping(parent, || self.make_plain(parent, name, pool))?;
         // Without its mark only sessions with this registry know it.
-        let _unmarked = rustix::fs::utimensat(parent, name, &mark(), AtFlags::SYMLINK_NOFOLLOW);
+        let _unmarked = mark::set(parent, name);
         Ok(())
     }
 
@@ -468,7 +476,7 @@ impl Entry {
 
     fn remove(&self, root: BorrowedFd<'_>, pool: Option<&OwnedFd>) -> Result<(), Errno> {
         let (parent, name) = parent_of(root, &self.path)?;
-        keeping_mark(&parent, || self.remove_from(&parent, &name, pool))
+        mark::keeping(&parent, || self.remove_from(&parent, &name, pool))
     }
 
     fn remove_from(&self, parent: &OwnedFd, name: &OsStr, pool: Option<&OwnedFd>) -> Result<(), Errno> {
@@ -481,7 +489,7 @@ impl Entry {
                     .or_else(|_| rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)),
                 None => rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR),
             },
-            Some(content) if is_exactly(parent, name, content) => {
+            Some(content) if is_exactly(parent, name, content)? => {
                 rustix::fs::unlinkat(parent, name, AtFlags::empty())
             }
             Some(_) => Err(Errno::EXIST),
@@ -510,22 +518,6 @@ fn is_empty_directory(parent: &OwnedFd, name: &OsStr) -> bool {
     entries.all(|entry| entry.is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b"..")))
 }
 
-fn mark() -> Timestamps {
-    let untouched = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-    Timestamps { last_access: untouched, last_modification: Timespec { tv_sec: MARK, tv_nsec: 0 } }
-}
-
-/// A session surveys the placeholder of another as a directory that exists, and may hold names in it. That is not the
-/// change by which a placeholder stops being one.
-fn keeping_mark<T>(directory: &OwnedFd, change: impl FnOnce() -> T) -> T {
-    let marked = rustix::fs::fstat(directory).is_ok_and(|stat| stat.st_mtime == MARK);
-    let done = change();
-    if marked {
-        let _unmarked = rustix::fs::futimens(directory, &mark());
-    }
-    done
-}
-
 /// Removes the placeholders that other sessions have made in a placeholder. No session sees it any more, so none needs them.
 fn clear(parent: &OwnedFd, name: &OsStr) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -544,36 +536,40 @@ fn clear(parent: &OwnedFd, name: &OsStr) {
 }
 
 /// The placeholder at `path`, whoever made it.
-fn marked_at(root: BorrowedFd<'_>, path: &Path) -> Option<Entry> {
+fn marked_at(root: BorrowedFd<'_>, path: &Path) -> Option<PlaceholderEntry> {
     let (parent, name) = parent_of(root, path).ok()?;
-    let stat = rustix::fs::statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    if stat.st_mtime != MARK {
+    if !mark::is_on(&parent, &name) {
         return None;
     }
+    let stat = rustix::fs::statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let content = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => None,
         FileType::RegularFile => {
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(&parent, &name, flags, Mode::empty()).ok()?;
-            let mut content = Vec::new();
-            File::from(file).take(LONGEST + 1).read_to_end(&mut content).ok()?;
-            Some(content).filter(|content| content.len() as u64 <= LONGEST).map(Some)?
+            let is_content = |content: &&&[u8]| is_exactly(&parent, &name, content).unwrap_or(false);
+            let known = PlaceholderKind::CONTENTS.iter().find(is_content);
+            Some(known?.to_vec())
         }
         _ => return None,
     };
-    Some(Entry { path: path.to_owned(), content })
+    Some(PlaceholderEntry { path: path.to_owned(), content })
 }
 
-fn is_exactly(parent: &OwnedFd, name: &OsStr, content: &[u8]) -> bool {
-    let regular = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+/// Whether removing failed because the name is free, or belongs to a user by now. Any other failure may pass.
+fn is_no_placeholder(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::EXIST | Errno::NOTEMPTY)
+}
+
+fn is_exactly(parent: &OwnedFd, name: &OsStr, content: &[u8]) -> Result<bool, Errno> {
+    let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Ok(false);
+    }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Some(file) = regular.then(|| rustix::fs::openat(parent, name, flags, Mode::empty()).ok()).flatten()
-    else {
-        return false;
-    };
+    let file = rustix::fs::openat(parent, name, flags, Mode::empty())?;
     let mut found = Vec::new();
-    File::from(file).take(content.len() as u64 + 1).read_to_end(&mut found).is_ok() && found == content
+    let read = File::from(file).take(content.len() as u64 + 1).read_to_end(&mut found);
+    read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok(found == content)
 }
 
 /// The directory a placeholder goes into, reached without a symbolic link, and its name there.
@@ -588,13 +584,13 @@ fn parent_of(root: BorrowedFd<'_>, path: &Path) -> Result<(OwnedFd, OsString), E
 }
 
 /// The root and the entries of a list; `None` if there is no list.
-fn parse(content: &[u8]) -> Option<(PathBuf, Vec<Entry>)> {
+fn parse(content: &[u8]) -> Option<(PathBuf, Vec<PlaceholderEntry>)> {
     let mut fields = content.split(|byte| *byte == 0);
     let root = fields.next().filter(|root| !root.is_empty())?;
     let mut entries = Vec::new();
     while let (Some(kind), Some(path), Some(content)) = (fields.next(), fields.next(), fields.next()) {
         let content = (kind == b"file").then(|| content.to_vec());
-        entries.push(Entry { path: PathBuf::from(OsString::from_vec(path.to_vec())), content });
+        entries.push(PlaceholderEntry { path: PathBuf::from(OsString::from_vec(path.to_vec())), content });
     }
     Some((PathBuf::from(OsStr::from_bytes(root)), entries))
 }
@@ -603,15 +599,6 @@ pub(crate) fn make_registry(path: &Path) -> Result<(), PlaceholderError> {
     use std::os::unix::fs::DirBuilderExt as _;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|source| PlaceholderError::Io { action: "create", path: path.to_owned(), source })
-}
-
-/// Whether no other session holds the lock; if so, it is now held exclusively.
-fn alone(lock: &OwnedFd) -> bool {
-    flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok()
-}
-
-fn flock(fd: &OwnedFd, operation: FlockOperation) -> Result<(), Errno> {
-    rustix::io::retry_on_intr(|| rustix::fs::flock(fd, operation))
 }
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(Errno) -> PlaceholderError {

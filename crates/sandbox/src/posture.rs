@@ -3,36 +3,37 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ringfence_launch::wire::Achieved;
-use ringfence_types::{Access, Backend, Bytes, Control, Gap, Level, NetMode, Posture};
+use ringfence_launch::wire::LaunchReport;
+use ringfence_types::units::ByteSize;
+use ringfence_types::{Access, Backend, ByteString, Control, ControlLevel, Gap, NetMode, Posture};
 
 use crate::cgroup::Cgroups;
 use crate::host_sockets::Coverage;
 use crate::meter;
-use crate::network::Doors;
-use crate::spec::{Spec, View};
+use crate::netns::ProxySockets;
+use crate::spec::{HostView, SandboxSpec};
 
 /// What was asked of the kernel and what it said afterwards.
-pub(crate) struct Evidence<'a> {
-    pub(crate) spec: &'a Spec,
-    pub(crate) achieved: Achieved,
+pub(crate) struct PostureEvidence<'a> {
+    pub(crate) spec: &'a SandboxSpec,
+    pub(crate) achieved: LaunchReport,
     pub(crate) landlock_abi: Option<u32>,
     pub(crate) cgroups: &'a Cgroups,
-    pub(crate) doors: Option<&'a Doors>,
+    pub(crate) doors: Option<&'a ProxySockets>,
     pub(crate) coverage: &'a Coverage,
 }
 
-pub(crate) fn posture(evidence: &Evidence<'_>) -> Posture {
+pub(crate) fn posture(evidence: &PostureEvidence<'_>) -> Posture {
     let backend = evidence.spec.backend;
     let landlock_abi = evidence.landlock_abi.filter(|_| evidence.achieved.landlock == 1);
     let mut controls = BTreeMap::new();
     for control in Control::ALL {
         controls.insert(*control, level(*control, evidence, landlock_abi));
     }
-    Posture { backend, controls, landlock_abi }
+    Posture { backend, controls, landlock_abi, ceiling: None }
 }
 
-fn level(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u32>) -> Level {
+fn level(control: Control, evidence: &PostureEvidence<'_>, landlock_abi: Option<u32>) -> ControlLevel {
     let spec = evidence.spec;
     if control == Control::Env {
         return enforced("cleared environment");
@@ -50,7 +51,7 @@ fn level(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u32>) -
     }
 }
 
-fn namespaced(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u32>) -> Level {
+fn namespaced(control: Control, evidence: &PostureEvidence<'_>, landlock_abi: Option<u32>) -> ControlLevel {
     let spec = evidence.spec;
     let Some(abi) = landlock_abi else {
         return match control {
@@ -62,7 +63,7 @@ fn namespaced(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
         };
     };
     match control {
-        Control::FsRead | Control::FsWrite if matches!(spec.view, View::WholeMachine { .. }) => {
+        Control::FsRead | Control::FsWrite if matches!(spec.view, HostView::WholeMachine { .. }) => {
             whole_machine(spec)
         }
         Control::FsRead | Control::FsWrite => enforced(&format!("mounts, Landlock ABI {abi}")),
@@ -77,9 +78,9 @@ fn namespaced(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
 /// The first ABI at which Landlock tells sockets of the own domain from those of the host.
 const TELLS_SOCKETS: u32 = 9;
 
-fn ipc(evidence: &Evidence<'_>, abi: u32) -> Level {
+fn ipc(evidence: &PostureEvidence<'_>, abi: u32) -> ControlLevel {
     let spec = evidence.spec;
-    if matches!(spec.view, View::WholeMachine { .. }) {
+    if matches!(spec.view, HostView::WholeMachine { .. }) {
         return absent("profile `danger` shows the host's sockets", "use --profile workspace");
     }
     if shares_the_network(spec) && abi < 6 {
@@ -103,11 +104,11 @@ fn ipc(evidence: &Evidence<'_>, abi: u32) -> Level {
         "a Unix socket that a program of the host serves in {} (needs Landlock ABI {TELLS_SOCKETS}, Linux 7.1)",
         places.join(" or ")
     );
-    Level::Partial { by: by.to_owned(), missing, gap: Gap::Bounded }
+    ControlLevel::Partial { by: by.to_owned(), missing, gap: Gap::Bounded }
 }
 
 /// Where a socket of the host can be that nothing covers.
-fn host_places(evidence: &Evidence<'_>) -> Vec<String> {
+fn host_places(evidence: &PostureEvidence<'_>) -> Vec<String> {
     let mut places = Vec::new();
     if evidence.spec.roots.iter().any(|root| root.access != Access::None) {
         places.push("a root during the session".to_owned());
@@ -123,18 +124,18 @@ fn host_places(evidence: &Evidence<'_>) -> Vec<String> {
 /// Of /etc many directories are shown: one name says it.
 fn named(directory: &Path) -> String {
     let directory = if directory.starts_with("/etc") { Path::new("/etc") } else { directory };
-    Bytes::from(directory).display()
+    ByteString::from(directory).display()
 }
 
 /// Of a container `full` is the engine's network, and has no sockets of the host in it.
-fn shares_the_network(spec: &Spec) -> bool {
+fn shares_the_network(spec: &SandboxSpec) -> bool {
     spec.net == NetMode::Full && spec.backend != Backend::Container
 }
 
 /// What profile `danger` promises about files: the sensitive roots are hidden, nothing else.
-fn whole_machine(spec: &Spec) -> Level {
+fn whole_machine(spec: &SandboxSpec) -> ControlLevel {
     match &spec.view {
-        View::WholeMachine { hidden, .. } if !hidden.is_empty() => {
+        HostView::WholeMachine { hidden, .. } if !hidden.is_empty() => {
             enforced("mounts over the sensitive roots; profile `danger` opens the rest")
         }
         _ => absent(
@@ -144,7 +145,7 @@ fn whole_machine(spec: &Spec) -> Level {
     }
 }
 
-fn landlocked(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u32>) -> Level {
+fn landlocked(control: Control, evidence: &PostureEvidence<'_>, landlock_abi: Option<u32>) -> ControlLevel {
     let Some(abi) = landlock_abi else {
         return absent(
             "Landlock is not available in this kernel",
@@ -182,24 +183,24 @@ fn landlocked(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
 }
 
 /// A cover over the sensitive roots is all that `none` can have.
-fn bare(control: Control, spec: &Spec) -> Level {
+fn bare(control: Control, spec: &SandboxSpec) -> ControlLevel {
     match (control, &spec.view) {
-        (Control::FsRead | Control::FsWrite, View::WholeMachine { hidden, .. }) if !hidden.is_empty() => {
+        (Control::FsRead | Control::FsWrite, HostView::WholeMachine { hidden, .. }) if !hidden.is_empty() => {
             partial("mounts over the sensitive roots", "everything else is open")
         }
         _ => absent("the backend `none` contains nothing", "leave out --backend none"),
     }
 }
 
-fn external(control: Control, evidence: &Evidence<'_>) -> Level {
+fn external(control: Control, evidence: &PostureEvidence<'_>) -> ControlLevel {
     match control {
         Control::Syscalls => syscalls(evidence),
-        _ => Level::Declared { by: "the operator declared an outer container as the boundary".into() },
+        _ => ControlLevel::Declared { by: "the operator declared an outer container as the boundary".into() },
     }
 }
 
 /// `full` is what was asked for: the control is the absence of a network, and there is none.
-fn net(evidence: &Evidence<'_>) -> Level {
+fn net(evidence: &PostureEvidence<'_>) -> ControlLevel {
     match (evidence.spec.net, evidence.doors) {
         (NetMode::None, _) => enforced("network namespace"),
         (NetMode::Filtered, Some(doors)) => filtered(doors),
@@ -216,15 +217,15 @@ fn net(evidence: &Evidence<'_>) -> Level {
 }
 
 /// The namespace is the fence in both cases; the difference is which programs have a network.
-fn filtered(doors: &Doors) -> Level {
+fn filtered(doors: &ProxySockets) -> ControlLevel {
     match doors.transparent {
         Some(_) => enforced("network namespace, every connection ends at the proxy (nf_tables)"),
         None => enforced("network namespace, only the proxy can be reached (no nf_tables: by its variables)"),
     }
 }
 
-fn syscalls(evidence: &Evidence<'_>) -> Level {
-    let Achieved { no_new_privs, seccomp_mode, capabilities_empty, .. } = evidence.achieved;
+fn syscalls(evidence: &PostureEvidence<'_>) -> ControlLevel {
+    let LaunchReport { no_new_privs, seccomp_mode, capabilities_empty, .. } = evidence.achieved;
     match (no_new_privs, seccomp_mode, capabilities_empty) {
         (1, 2, 1) => enforced("seccomp, no_new_privs, no capabilities"),
         (1, 2, _) => partial(
@@ -235,7 +236,7 @@ fn syscalls(evidence: &Evidence<'_>) -> Level {
     }
 }
 
-fn limits(evidence: &Evidence<'_>) -> Level {
+fn limits(evidence: &PostureEvidence<'_>) -> ControlLevel {
     let (cgroups, spec) = (evidence.cgroups, evidence.spec);
     let (memory, pids) = (cgroups.controls("memory"), cgroups.controls("pids"));
     let mut by = match (memory, pids) {
@@ -249,34 +250,139 @@ fn limits(evidence: &Evidence<'_>) -> Level {
     if spec.limits.wall_ms.is_some() {
         by.push_str(", wall clock");
     }
-    if spec.limits.millicpus.is_some() && !cgroups.controls("cpu") {
-        return partial(&by, "the share of the processor (needs a cpu control group)");
+    let gaps = PostureGaps::of_limits(evidence);
+    match gaps.open.is_empty() && gaps.bounded.is_empty() {
+        true => enforced(&by),
+        false => gaps.level(by),
     }
-    // KERNEL: the process limit does not bind root.
-    if !pids && rustix::process::geteuid().is_root() {
-        return partial(&by, "the number of processes (no pids control group can be made)");
-    }
-    if matches!(spec.backend, Backend::External | Backend::None) {
-        return partial(&by, "/tmp is the one outside and has no limit of its own");
-    }
-    if !memory {
-        let missing = format!(
-            "more memory for up to {} ms, and memory that no process has open or mapped (needs a memory control group)",
-            meter::ROUND.as_millis()
-        );
-        return Level::Partial { by, missing, gap: Gap::Bounded };
-    }
-    enforced(&by)
 }
 
-fn partial(by: &str, missing: &str) -> Level {
-    Level::Partial { by: by.to_owned(), missing: missing.to_owned(), gap: Gap::Open }
+/// All that a control does not hold.
+#[derive(Default)]
+struct PostureGaps {
+    open: Vec<String>,
+    bounded: Vec<String>,
 }
 
-fn enforced(by: &str) -> Level {
-    Level::Enforced { by: by.to_owned() }
+impl PostureGaps {
+    fn of_limits(evidence: &PostureEvidence<'_>) -> Self {
+        let mut missing = Self::default();
+        missing.open_limits(evidence);
+        if evidence.cgroups.controls("memory") {
+            missing.beyond_the_group(evidence);
+        } else {
+            missing.beyond_the_count(evidence);
+        }
+        missing.kept_outside(evidence);
+        missing
+    }
+
+    fn open_limits(&mut self, evidence: &PostureEvidence<'_>) {
+        let (cgroups, spec) = (evidence.cgroups, evidence.spec);
+        let is_root = rustix::process::geteuid().is_root();
+        if spec.limits.millicpus.is_some() && !cgroups.controls("cpu") {
+            self.open.push("the share of the processor (needs a cpu control group)".to_owned());
+        }
+        // KERNEL: the process limit does not bind root.
+        if !cgroups.controls("pids") && is_root {
+            self.open.push("the number of processes (no pids control group can be made)".to_owned());
+        }
+        if matches!(spec.backend, Backend::External | Backend::None) {
+            self.open.push("/tmp is the one outside and has no limit of its own".to_owned());
+        }
+        // Nothing hides the files of the groups, and root may write them.
+        if spec.backend == Backend::None && is_root && cgroups.controls("memory") {
+            self.open.push("a command can leave its control groups".to_owned());
+        }
+    }
+
+    /// What a memory control group does not count.
+    fn beyond_the_group(&mut self, evidence: &PostureEvidence<'_>) {
+        self.bounded.push(locks(evidence.spec));
+        if !evidence.cgroups.counts_tcp() {
+            self.bounded.push(format!("the buffers of TCP connections, {}", per_socket(evidence)));
+        }
+    }
+
+    /// What the supervisor does not count.
+    fn beyond_the_count(&mut self, evidence: &PostureEvidence<'_>) {
+        self.bounded.push(format!(
+            "more memory for up to {} ms (a second where there is much to count), up to 1 GiB in System V segments and 1 GiB in \
+             queues and semaphores, the buffers of pipes and of {} sockets ({}), and objects of the kernel that the machine limits \
+             for each user, such as epoll items and inotify watches (needs a memory control group)",
+            meter::ROUND.as_millis(),
+            meter::FIRST_SOCKETS,
+            per_socket(evidence),
+        ));
+        self.bounded.push(locks(evidence.spec));
+    }
+
+    /// What is the host's in this backend, or measured from outside.
+    fn kept_outside(&mut self, evidence: &PostureEvidence<'_>) {
+        let spec = evidence.spec;
+        if spec.limits.disk_bytes.is_some() {
+            self.bounded.push(
+                "more disk space between two looks, and files without a name while only a mapping or a socket holds them"
+                    .to_owned(),
+            );
+        }
+        if spec.backend == Backend::Landlock {
+            self.bounded.push(
+                "temporary files are in the home, so that `--tmp-size` has no effect, and up to 1 GiB in System V segments stays \
+                 after the call"
+                    .to_owned(),
+            );
+        }
+        if !matches!(spec.backend, Backend::Native | Backend::Container) {
+            self.bounded
+                .push("the inotify instances and watches of the user are shared with the host".to_owned());
+        }
+    }
+
+    fn level(self, by: String) -> ControlLevel {
+        let gap = if self.open.is_empty() { Gap::Bounded } else { Gap::Open };
+        let all: Vec<String> = self.open.into_iter().chain(self.bounded).collect();
+        ControlLevel::Partial { by, missing: all.join("; "), gap }
+    }
 }
 
-fn absent(reason: &str, fix: &str) -> Level {
-    Level::Absent { reason: reason.to_owned(), fix: fix.to_owned() }
+/// KERNEL: file locks are charged to no control group.
+fn locks(spec: &SandboxSpec) -> String {
+    let most = meter::MOST_LOCKS;
+    let counted = format!(
+        "{most} file locks, and more for up to {} ms (a second where the machine has very many)",
+        meter::ROUND.as_millis()
+    );
+    match spec.backend {
+        Backend::Container => format!("{counted}, where the processes of the container can be seen"),
+        _ => counted,
+    }
+}
+
+fn per_socket(evidence: &PostureEvidence<'_>) -> String {
+    match evidence.achieved.socket_bytes {
+        0 => "as much as the machine gives to each".to_owned(),
+        bytes => format!("up to {} each", ByteSize(bytes.max(meter::SOCKET))),
+    }
+}
+
+/// The same level with one thing less.
+pub(crate) fn without(level: &ControlLevel, missing: &str) -> ControlLevel {
+    match level {
+        ControlLevel::Enforced { by } => partial(by, missing),
+        ControlLevel::Partial { by, missing: known, .. } => partial(by, &format!("{known}; {missing}")),
+        other => other.clone(),
+    }
+}
+
+fn partial(by: &str, missing: &str) -> ControlLevel {
+    ControlLevel::Partial { by: by.to_owned(), missing: missing.to_owned(), gap: Gap::Open }
+}
+
+fn enforced(by: &str) -> ControlLevel {
+    ControlLevel::Enforced { by: by.to_owned() }
+}
+
+fn absent(reason: &str, fix: &str) -> ControlLevel {
+    ControlLevel::Absent { reason: reason.to_owned(), fix: fix.to_owned() }
 }

@@ -8,31 +8,31 @@
 //! For a terminal the caller passes a non-blocking description.
 
 mod filter;
-mod hold;
+mod pause;
 mod pump;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use ringfence_launch::wire::Message;
-use ringfence_types::{Exit, LimitName, StreamSummary};
+use ringfence_launch::wire::ControlMessage;
+use ringfence_types::{ExitReason, LimitName, StreamSummary};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
-use crate::guard::ROUND;
-use crate::post::Mailbox;
-use crate::session::{RunError, Session, Terminal};
-use hold::Attended;
-pub use hold::{Hold, Stillness};
-use pump::{Inward, Outward};
+use crate::message_demux::CommandMessages;
+use crate::mount_guard::ROUND;
+use crate::sandbox::{CommandRunError, Sandbox, TerminalStreams};
+use pause::AttachedRelay;
+pub use pause::{PauseGuard, RelayPause};
+use pump::{OutputPump, StdinPump};
 
-pub use filter::{Filter, Filters, Flow, Quiet};
+pub use filter::{FilterAction, IdleSpan, StreamFilter, StreamFilters};
 
 /// Where a command's standard input comes from.
 #[derive(Clone, Copy, Debug)]
-pub enum Source<'a> {
+pub enum StdinSource<'a> {
     Empty,
     Fd(BorrowedFd<'a>),
     /// The command gets a terminal of its own; the caller has put this one into raw mode.
@@ -47,7 +47,7 @@ pub enum Source<'a> {
 
 /// Where an output stream goes.
 #[derive(Debug)]
-pub enum Target<'a> {
+pub enum OutputTarget<'a> {
     Discard,
     Fd(BorrowedFd<'a>),
     /// As `Fd`, and the command sees a terminal.
@@ -57,18 +57,18 @@ pub enum Target<'a> {
 
 /// A signal to the supervisor that is meant for the command: a byte on `fd` says that it came.
 #[derive(Clone, Copy, Debug)]
-pub struct Interrupt<'a> {
+pub struct SignalForward<'a> {
     pub signal: i32,
     pub fd: BorrowedFd<'a>,
 }
 
 /// How a command is connected and bounded.
 #[derive(Debug)]
-pub struct Io<'a> {
-    pub stdin: Source<'a>,
-    pub stdout: Target<'a>,
-    pub stderr: Target<'a>,
-    pub interrupts: &'a [Interrupt<'a>],
+pub struct CommandIo<'a> {
+    pub stdin: StdinSource<'a>,
+    pub stdout: OutputTarget<'a>,
+    pub stderr: OutputTarget<'a>,
+    pub interrupts: &'a [SignalForward<'a>],
     pub timeout: Option<Duration>,
     /// Per stream; what goes beyond is read, dropped and counted.
     pub output_bytes: u64,
@@ -76,8 +76,8 @@ pub struct Io<'a> {
 
 /// What became of a command.
 #[derive(Clone, Debug)]
-pub struct Finished {
-    pub exit: Exit,
+pub struct CommandExit {
+    pub exit: ExitReason,
     pub limit_hit: Option<LimitName>,
     pub duration: Duration,
     pub stdout: StreamSummary,
@@ -97,16 +97,16 @@ const LAST_RESORT: Duration = Duration::from_secs(1);
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// The pipes of one command and what to ask of PID 1.
-pub(crate) struct Wiring {
-    pub(crate) ask: Terminal,
+pub(crate) struct CommandPipes {
+    pub(crate) ask: TerminalStreams,
     inside: Vec<OwnedFd>,
     stdin: Option<OwnedFd>,
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
 }
 
-impl Wiring {
-    pub(crate) fn new(io: &Io<'_>) -> io::Result<Self> {
+impl CommandPipes {
+    pub(crate) fn new(io: &CommandIo<'_>) -> io::Result<Self> {
         let mut wiring = Self {
             ask: terminal(io),
             inside: Vec::with_capacity(3),
@@ -114,15 +114,15 @@ impl Wiring {
             stdout: None,
             stderr: None,
         };
-        if !matches!(io.stdin, Source::Terminal(_)) {
+        if !matches!(io.stdin, StdinSource::Terminal(_)) {
             let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
             wiring.inside.push(read);
             wiring.stdin = Some(nonblocking(write)?);
         }
-        if !matches!(io.stdout, Target::Terminal(_)) {
+        if !matches!(io.stdout, OutputTarget::Terminal(_)) {
             wiring.stdout = Some(wiring.output()?);
         }
-        if !matches!(io.stderr, Target::Terminal(_)) {
+        if !matches!(io.stderr, OutputTarget::Terminal(_)) {
             wiring.stderr = Some(wiring.output()?);
         }
         Ok(wiring)
@@ -153,33 +153,35 @@ fn nonblocking(fd: OwnedFd) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-fn terminal(io: &Io<'_>) -> Terminal {
+fn terminal(io: &CommandIo<'_>) -> TerminalStreams {
     let on = |is: bool| is.then_some(());
     let streams = [
-        on(matches!(io.stdin, Source::Terminal(_))),
-        on(matches!(io.stdout, Target::Terminal(_))),
-        on(matches!(io.stderr, Target::Terminal(_))),
+        on(matches!(io.stdin, StdinSource::Terminal(_))),
+        on(matches!(io.stdout, OutputTarget::Terminal(_))),
+        on(matches!(io.stderr, OutputTarget::Terminal(_))),
     ];
     let size = caller_terminal(io).and_then(|fd| rustix::termios::tcgetwinsize(fd).ok());
-    Terminal { streams, rows: size.map_or(24, |s| s.ws_row), columns: size.map_or(80, |s| s.ws_col) }
+    TerminalStreams { streams, rows: size.map_or(24, |s| s.ws_row), columns: size.map_or(80, |s| s.ws_col) }
 }
 
-fn caller_terminal<'a>(io: &Io<'a>) -> Option<BorrowedFd<'a>> {
+fn caller_terminal<'a>(io: &CommandIo<'a>) -> Option<BorrowedFd<'a>> {
     match (&io.stdin, &io.stdout, &io.stderr) {
-        (Source::Terminal(fd), _, _) => Some(*fd),
-        (_, Target::Terminal(fd), _) | (_, _, Target::Terminal(fd)) => Some(*fd),
+        (StdinSource::Terminal(fd), _, _) => Some(*fd),
+        (_, OutputTarget::Terminal(fd), _) | (_, _, OutputTarget::Terminal(fd)) => Some(*fd),
         _ => None,
     }
 }
 
 /// Runs the loop until the command has ended and its output has been delivered.
-pub(crate) fn attend(
-    (session, mailbox): (&Session, &Mailbox<'_>),
-    wiring: Wiring,
-    (io, filters): (Io<'_>, Option<Filters<'_>>),
-) -> Result<Finished, RunError> {
-    let attended = session.hold().attend().map_err(RunError::Relay)?;
-    let mut attendance = Attendance::new((mailbox, attended), wiring, io);
+pub(crate) fn relay_command(
+    session: &Sandbox,
+    mailbox: &CommandMessages<'_>,
+    wiring: CommandPipes,
+    io: CommandIo<'_>,
+    filters: Option<StreamFilters<'_>>,
+) -> Result<CommandExit, CommandRunError> {
+    let attended = session.hold().attend().map_err(CommandRunError::Relay)?;
+    let mut attendance = RelayLoop::new(mailbox, attended, wiring, io);
     if let Some(filters) = filters {
         attendance.stdout.filter_by(filters.stdout);
         attendance.stderr.filter_by(filters.stderr);
@@ -188,7 +190,7 @@ pub(crate) fn attend(
         attendance.turn(session)?;
     }
     match attendance.stdout.lost().or(attendance.stderr.lost()) {
-        Some(errno) => Err(RunError::Output(errno.into())),
+        Some(errno) => Err(CommandRunError::Output(errno.into())),
         None => Ok(attendance.finish()),
     }
 }
@@ -215,17 +217,17 @@ fn timespec(duration: Duration) -> Timespec {
     Timespec { tv_sec: seconds, tv_nsec: i64::from(duration.subsec_nanos()) }
 }
 
-struct Attendance<'a> {
-    mailbox: &'a Mailbox<'a>,
-    attended: Attended,
+struct RelayLoop<'a> {
+    mailbox: &'a CommandMessages<'a>,
+    attended: AttachedRelay,
     id: u64,
     started: Instant,
-    stdin: Inward<'a>,
-    stdout: Outward<'a>,
-    stderr: Outward<'a>,
+    stdin: StdinPump<'a>,
+    stdout: OutputPump<'a>,
+    stderr: OutputPump<'a>,
     caller_terminal: Option<BorrowedFd<'a>>,
-    interrupts: &'a [Interrupt<'a>],
-    ladder: Ladder,
+    interrupts: &'a [SignalForward<'a>],
+    ladder: KillSchedule,
     errno: Option<i32>,
     status: Option<i32>,
     tmp_full: Option<LimitName>,
@@ -237,7 +239,7 @@ struct Attendance<'a> {
 
 /// What to do when, if the command does not end by itself.
 #[derive(Default)]
-struct Ladder {
+struct KillSchedule {
     terminate_at: Option<Instant>,
     kill_at: Option<Instant>,
     first_kill: Option<Instant>,
@@ -246,8 +248,13 @@ struct Ladder {
     interrupted: bool,
 }
 
-impl<'a> Attendance<'a> {
-    fn new((mailbox, attended): (&'a Mailbox<'a>, Attended), wiring: Wiring, io: Io<'a>) -> Self {
+impl<'a> RelayLoop<'a> {
+    fn new(
+        mailbox: &'a CommandMessages<'a>,
+        attended: AttachedRelay,
+        wiring: CommandPipes,
+        io: CommandIo<'a>,
+    ) -> Self {
         let started = Instant::now();
         let caller_terminal = caller_terminal(&io);
         Self {
@@ -255,12 +262,15 @@ impl<'a> Attendance<'a> {
             attended,
             id: mailbox.id(),
             started,
-            stdin: Inward::new(io.stdin, wiring.stdin),
-            stdout: Outward::new("stdout", wiring.stdout, io.stdout, io.output_bytes),
-            stderr: Outward::new("stderr", wiring.stderr, io.stderr, io.output_bytes),
+            stdin: StdinPump::new(io.stdin, wiring.stdin),
+            stdout: OutputPump::new("stdout", wiring.stdout, io.stdout, io.output_bytes),
+            stderr: OutputPump::new("stderr", wiring.stderr, io.stderr, io.output_bytes),
             caller_terminal,
             interrupts: io.interrupts,
-            ladder: Ladder { terminate_at: io.timeout.map(|timeout| started + timeout), ..Ladder::default() },
+            ladder: KillSchedule {
+                terminate_at: io.timeout.map(|timeout| started + timeout),
+                ..KillSchedule::default()
+            },
             errno: None,
             status: None,
             tmp_full: None,
@@ -275,12 +285,12 @@ impl<'a> Attendance<'a> {
         self.status.is_some() && (delivered || abandoned)
     }
 
-    fn turn(&mut self, session: &Session) -> Result<(), RunError> {
+    fn turn(&mut self, session: &Sandbox) -> Result<(), CommandRunError> {
         // What a command that has ended left is passed on whatever is asked.
         self.held = self.attended.holds() && self.status.is_none();
         let ready = self.wait(session)?;
         if ready.control {
-            self.hear(session)?;
+            self.handle_message(session)?;
         }
         for signal in ready.signals {
             self.forward(session, signal)?;
@@ -294,13 +304,13 @@ impl<'a> Attendance<'a> {
             self.ladder.kill_at.get_or_insert_with(Instant::now);
         }
         if let Some(guard) = session.guard().filter(|_| Instant::now() >= self.look_at) {
-            guard.look();
+            guard.check();
             self.look_at = Instant::now() + ROUND;
         }
-        self.climb(session)
+        self.escalate_kill(session)
     }
 
-    fn wait(&self, session: &Session) -> Result<Ready, RunError> {
+    fn wait(&self, session: &Sandbox) -> Result<PollReady, CommandRunError> {
         // After the command has ended nothing more is expected: the socket would only report its end again and again.
         let words: &[BorrowedFd<'_>] = &[session.control(), self.mailbox.bell()];
         let words = if self.status.is_none() { words } else { &[] };
@@ -311,19 +321,19 @@ impl<'a> Attendance<'a> {
         let streams = streams.into_iter().flatten().filter(|_| !self.held);
         fds.extend(streams.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
         fds.push(PollFd::from_borrowed_fd(self.attended.bell(), PollFlags::IN));
-        match rustix::event::poll(&mut fds, self.patience(session).as_ref()) {
+        match rustix::event::poll(&mut fds, self.time_left(session).as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(RunError::Relay(errno.into())),
+            Err(errno) => return Err(CommandRunError::Relay(errno.into())),
         }
         let mut answered = fds.iter().map(|fd| !fd.revents().is_empty());
         let control = answered.by_ref().take(words.len()).filter(|came| *came).count() > 0;
         let signals = self.interrupts.iter().zip(answered).filter(|(_, came)| *came).map(|(i, _)| *i);
         let signals =
             signals.filter(|interrupt| drain(interrupt.fd)).map(|interrupt| interrupt.signal).collect();
-        Ok(Ready { control, signals })
+        Ok(PollReady { control, signals })
     }
 
-    fn patience(&self, session: &Session) -> Option<Timespec> {
+    fn time_left(&self, session: &Sandbox) -> Option<Timespec> {
         let look_at = session.guard().map(|_| self.look_at);
         // Streams that stand still are not due: looking at the clock again and again would not move them.
         let streams = [self.stdout.due(), self.stderr.due()].map(|due| due.filter(|_| !self.held));
@@ -332,14 +342,14 @@ impl<'a> Attendance<'a> {
         Some(timespec(next.saturating_duration_since(Instant::now())))
     }
 
-    fn hear(&mut self, session: &Session) -> Result<(), RunError> {
+    fn handle_message(&mut self, session: &Sandbox) -> Result<(), CommandRunError> {
         match session.next_event(self.mailbox)? {
-            Some((Message::Terminal { id }, Some(master))) if id == self.id => self.adopt(&master),
-            Some((Message::NotExecuted { id, errno }, _)) if id == self.id => {
+            Some((ControlMessage::Terminal { id }, Some(master))) if id == self.id => self.adopt(&master),
+            Some((ControlMessage::NotExecuted { id, errno }, _)) if id == self.id => {
                 self.errno = i32::try_from(errno).ok();
                 Ok(())
             }
-            Some((Message::Exited { id, status, tmp_full, .. }, _)) if id == self.id => {
+            Some((ControlMessage::Exited { id, status, tmp_full, .. }, _)) if id == self.id => {
                 self.tmp_full = (tmp_full == 1).then_some(LimitName::TmpSize);
                 self.ended(i32::try_from(status).unwrap_or_default());
                 Ok(())
@@ -361,9 +371,9 @@ impl<'a> Attendance<'a> {
     }
 
     /// The master end of the command's terminal.
-    fn adopt(&mut self, master: &OwnedFd) -> Result<(), RunError> {
-        let copy = || -> Result<OwnedFd, RunError> {
-            nonblocking(master.try_clone().map_err(RunError::Relay)?).map_err(RunError::Relay)
+    fn adopt(&mut self, master: &OwnedFd) -> Result<(), CommandRunError> {
+        let copy = || -> Result<OwnedFd, CommandRunError> {
+            nonblocking(master.try_clone().map_err(CommandRunError::Relay)?).map_err(CommandRunError::Relay)
         };
         self.stdin.adopt(copy()?);
         // One terminal carries both output streams; it is read once.
@@ -375,7 +385,7 @@ impl<'a> Attendance<'a> {
         Ok(())
     }
 
-    fn forward(&mut self, session: &Session, signal: i32) -> Result<(), RunError> {
+    fn forward(&mut self, session: &Sandbox, signal: i32) -> Result<(), CommandRunError> {
         if signal == libc::SIGWINCH {
             self.resize();
             return Ok(());
@@ -404,7 +414,7 @@ impl<'a> Attendance<'a> {
         }
     }
 
-    fn climb(&mut self, session: &Session) -> Result<(), RunError> {
+    fn escalate_kill(&mut self, session: &Sandbox) -> Result<(), CommandRunError> {
         let now = Instant::now();
         let due = |at: Option<Instant>| at.is_some_and(|at| now >= at);
         if due(self.ladder.terminate_at) {
@@ -426,21 +436,21 @@ impl<'a> Attendance<'a> {
         Ok(())
     }
 
-    fn finish(self) -> Finished {
+    fn finish(self) -> CommandExit {
         let status = self.status.unwrap_or_default();
         let exit = match (self.ladder.timed_out, self.errno) {
-            (true, _) => Exit::TimedOut,
-            (_, Some(errno)) => Exit::NotExecuted { errno },
+            (true, _) => ExitReason::TimedOut,
+            (_, Some(errno)) => ExitReason::NotExecuted { errno },
             _ => decode(status),
         };
         let (stdout, stderr) = (self.stdout.summary(), self.stderr.summary());
         let truncated = (stdout.dropped + stderr.dropped > 0).then_some(LimitName::Output);
         let limit_hit = limit_of(exit).or(self.tmp_full).or(truncated);
-        Finished { exit, limit_hit, duration: self.started.elapsed(), stdout, stderr }
+        CommandExit { exit, limit_hit, duration: self.started.elapsed(), stdout, stderr }
     }
 }
 
-struct Ready {
+struct PollReady {
     control: bool,
     signals: Vec<i32>,
 }
@@ -450,20 +460,20 @@ fn drain(fd: BorrowedFd<'_>) -> bool {
     rustix::io::read(fd, &mut bytes).is_ok_and(|read| read > 0)
 }
 
-fn decode(status: i32) -> Exit {
+fn decode(status: i32) -> ExitReason {
     match status & 0x7f {
-        0 => Exit::Code { code: (status >> 8) & 0xff },
-        signal => Exit::Signal { signal },
+        0 => ExitReason::Code { code: (status >> 8) & 0xff },
+        signal => ExitReason::Signal { signal },
     }
 }
 
 /// The limit that explains an exit. A shell reports the signal of its child as 128 + n.
-fn limit_of(exit: Exit) -> Option<LimitName> {
+fn limit_of(exit: ExitReason) -> Option<LimitName> {
     let signal = match exit {
-        Exit::TimedOut => return Some(LimitName::WallClock),
-        Exit::Signal { signal } => signal,
-        Exit::Code { code } => code - 128,
-        Exit::NotExecuted { .. } => 0,
+        ExitReason::TimedOut => return Some(LimitName::WallClock),
+        ExitReason::Signal { signal } => signal,
+        ExitReason::Code { code } => code - 128,
+        ExitReason::NotExecuted { .. } => 0,
     };
     match signal {
         libc::SIGXCPU => Some(LimitName::CpuTime),
@@ -478,15 +488,15 @@ mod tests {
 
     #[test]
     fn wait_status_decodes() {
-        assert_eq!(decode(42 << 8), Exit::Code { code: 42 });
-        assert_eq!(decode(9), Exit::Signal { signal: 9 });
-        assert_eq!(decode(11 | 0x80), Exit::Signal { signal: 11 });
+        assert_eq!(decode(42 << 8), ExitReason::Code { code: 42 });
+        assert_eq!(decode(9), ExitReason::Signal { signal: 9 });
+        assert_eq!(decode(11 | 0x80), ExitReason::Signal { signal: 11 });
     }
 
     #[test]
     fn limits_are_read_off_the_exit() {
-        assert_eq!(limit_of(Exit::Signal { signal: libc::SIGXCPU }), Some(LimitName::CpuTime));
-        assert_eq!(limit_of(Exit::Code { code: 128 + libc::SIGXFSZ }), Some(LimitName::FileSize));
-        assert_eq!(limit_of(Exit::Code { code: 1 }), None);
+        assert_eq!(limit_of(ExitReason::Signal { signal: libc::SIGXCPU }), Some(LimitName::CpuTime));
+        assert_eq!(limit_of(ExitReason::Code { code: 128 + libc::SIGXFSZ }), Some(LimitName::FileSize));
+        assert_eq!(limit_of(ExitReason::Code { code: 1 }), None);
     }
 }

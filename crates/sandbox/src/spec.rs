@@ -2,12 +2,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_types::{Access, Backend, Bytes, Limits, NetMode, Root};
+use ringfence_types::{Access, Backend, ByteString, ContainerSpec, Limits, NetMode, Root};
 use zeroize::Zeroizing;
 
-use crate::container::ContainerSpec;
+use crate::approval::ApprovedFiles;
 use crate::sweeper::Sweeper;
-use crate::system;
+use crate::system_root;
 
 pub use ringfence_types::HOME_INSIDE;
 
@@ -16,11 +16,11 @@ pub const SECRETS_INSIDE: &str = "/.ringfence/secrets";
 
 /// Everything a sandbox is made from.
 #[derive(Clone, Debug)]
-pub struct Spec {
+pub struct SandboxSpec {
     pub backend: Backend,
     /// The first root is the workspace. Paths are absolute, canonical, and the same inside as outside.
     pub roots: Vec<Root>,
-    pub view: View,
+    pub view: HostView,
     /// Language toolchains below the real home: part of the read-only system, at their own paths.
     pub toolchains: Vec<PathBuf>,
     /// Directories of the host with a socket that is meant to be reached: the door of a session that has one. Read-only.
@@ -43,7 +43,7 @@ pub struct Spec {
 
 /// What of the machine is visible besides the roots.
 #[derive(Clone, Debug)]
-pub enum View {
+pub enum HostView {
     /// A read-only system runtime and nothing else.
     Constructed,
     /// The machine itself, read-write, with the named paths hidden. In the frozen ones no name comes or goes, except in
@@ -82,14 +82,16 @@ impl fmt::Debug for SecretFile {
 
 /// One command for a running sandbox.
 #[derive(Clone, Debug)]
-pub struct Command {
-    pub argv: Vec<Bytes>,
+pub struct SandboxCommand {
+    pub argv: Vec<ByteString>,
     /// The whole environment: nothing is inherited.
-    pub env: Vec<(Bytes, Bytes)>,
+    pub env: Vec<(ByteString, ByteString)>,
     pub cwd: PathBuf,
+    /// What an approval of it is bound to, where there is one.
+    pub approved: Option<Arc<ApprovedFiles>>,
 }
 
-impl Spec {
+impl SandboxSpec {
     /// Secret files that this backend has no place of its own for: on the host's tree others could read them.
     pub(crate) fn homeless_secret(&self) -> Option<&SecretFile> {
         self.secrets.first().filter(|_| !self.is_constructed())
@@ -118,7 +120,7 @@ impl Spec {
     pub(crate) fn closed_in_system(&self) -> impl Iterator<Item = &Path> {
         let shown = |path: &Path| {
             let directories =
-                system::SYSTEM_DIRECTORIES.iter().map(|directory| Path::new("/").join(directory));
+                system_root::SYSTEM_DIRECTORIES.iter().map(|directory| Path::new("/").join(directory));
             directories.chain(self.besides().map(Path::to_owned)).any(|shown| path.starts_with(shown))
         };
         self.closed_roots().filter(move |path| shown(path) && !self.is_reached(path))
@@ -130,12 +132,12 @@ impl Spec {
 
     /// Why a root that is to be closed would not be, or would close more than itself.
     pub(crate) fn cannot_close(&self) -> Option<String> {
-        let shown = |path: &Path| Bytes::from(path).display();
+        let shown = |path: &Path| ByteString::from(path).display();
         if !self.is_constructed() {
             let closed = self.closed_roots().next()?;
             return Some(format!("it cannot close the root `{}`", shown(closed)));
         }
-        if let Some(closed) = self.closed_roots().find(|path| system::is_of_etc(path)) {
+        if let Some(closed) = self.closed_roots().find(|path| system_root::is_of_etc(path)) {
             return Some(format!("it cannot close `{}`, which every sandbox has of /etc", shown(closed)));
         }
         let bound = self.closed_in_system().next();
@@ -155,7 +157,7 @@ impl Spec {
     /// Whether there is a tree of its own, in which only what was put there is seen.
     pub(crate) fn is_constructed(&self) -> bool {
         matches!(self.backend, Backend::Native | Backend::Bubblewrap | Backend::Container)
-            && matches!(self.view, View::Constructed)
+            && matches!(self.view, HostView::Constructed)
     }
 
     pub fn writable_roots(&self) -> impl Iterator<Item = &Root> {

@@ -36,35 +36,40 @@
 //! (filters, aliases: like a Makefile, they are content). What a command makes new, such as a repository with a configuration
 //! of its own, is looked at when the command has ended ([`crate::held`]).
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Bytes, Extent, PathVerdict};
+use ringfence_types::{ByteString, PathDecision, ProtectionExtent};
 
-mod at;
-mod config;
-mod found;
 mod git;
-mod held;
+mod git_config;
+mod gitdir_pointer;
 mod masks;
-mod pointer;
-mod public;
+mod protected_paths;
+mod public_file;
+mod root_findings;
+mod root_handle;
 mod seek;
 mod walk;
 
-pub(crate) use at::{Ground, Kind, destination, innermost, links_on_the_way, open_directory, read_small};
 pub(crate) use masks::is_public;
-pub(crate) use seek::{Candidate, CandidateKind, seek};
+pub(crate) use root_handle::{
+    EntryType, RootHandle, destination, handle_unlinked, innermost, links_on_the_way, normalized,
+    open_directory, read_small, resolved,
+};
+pub(crate) use seek::{Candidate, CandidateKind, is_in_version_control, seek};
+pub(crate) use walk::Patience;
 
-use at::Probe;
-use found::Found;
-use masks::Names;
+use masks::MaskNames;
+use root_findings::RootFindings;
+use root_handle::PathProbe;
 
 /// The policy as the survey needs it. Paths are relative to the root they are in.
-pub trait Rules: Sync {
+pub trait SurveyRules: Sync {
     /// What a file at this path is.
-    fn judge(&self, relative: &Path) -> PathVerdict;
+    fn judge(&self, relative: &Path) -> PathDecision;
     /// Names that are protected at the top of a workspace, also while they do not exist.
     fn protected_at_root(&self) -> &[&str];
     /// Names that are protected wherever they exist.
@@ -76,6 +81,14 @@ pub trait Rules: Sync {
     }
     /// Files by absolute paths that the host runs or obeys next on behalf of Ringfence: protected wherever they lie.
     fn own_files(&self) -> &[PathBuf] {
+        &[]
+    }
+    /// The home of the caller, which git of the host takes `~` for.
+    fn home(&self) -> Option<&Path> {
+        None
+    }
+    /// Where git of the host may have a configuration of the user or of the system.
+    fn git_configs(&self) -> &[PathBuf] {
         &[]
     }
     /// Whether the rules alone protect this path; the survey adds what it finds.
@@ -92,8 +105,8 @@ pub trait Rules: Sync {
     }
 
     /// How much of what may come to be in this directory must not be changed.
-    fn holds_in(&self, _directory: &Path) -> Extent {
-        Extent::Nothing
+    fn holds_in(&self, _directory: &Path) -> ProtectionExtent {
+        ProtectionExtent::Nothing
     }
 
     /// Paths of every root that are held also while nothing is there.
@@ -108,13 +121,15 @@ pub trait Rules: Sync {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Survey {
+pub struct WorkspaceSurvey {
     /// What was asked for, in that order, then the git directories it needs, where they lie elsewhere.
     pub roots: Vec<SurveyedRoot>,
     /// What a person should know about the result.
     pub notes: Vec<String>,
     /// What of each root could make a program of the host execute something, in the order of the roots.
     pub(crate) candidates: Vec<Vec<Candidate>>,
+    /// Where the configuration of the user sends git of the host for hooks, from the checkout of every repository.
+    pub(crate) hooks_of_user: Vec<PathBuf>,
 }
 
 /// One directory that will be writable. All paths are relative to it, sorted shallow first, each named once, and
@@ -133,7 +148,7 @@ pub struct SurveyedRoot {
     pub open: Vec<PathBuf>,
     /// The root as a whole is read-only except for what is in `open`.
     pub held: bool,
-    pub absent: Vec<Absent>,
+    pub absent: Vec<AbsentName>,
     pub pins: Vec<PathBuf>,
     /// Files to be shown read-only with this content instead of their own.
     pub rewritten: Vec<(PathBuf, Vec<u8>)>,
@@ -142,25 +157,35 @@ pub struct SurveyedRoot {
 impl SurveyedRoot {
     /// Where placeholders are that must not be changed.
     pub(crate) fn held_places(&self) -> impl Iterator<Item = &PathBuf> {
-        let held = self.absent.iter().filter(|absent| absent.placeholder != Placeholder::Way);
+        let held = self.absent.iter().filter(|absent| absent.placeholder != PlaceholderKind::Way);
         held.map(|absent| &absent.path)
     }
 }
 
 /// A protected name that does not exist, and what holds its place while the session lasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Absent {
+pub struct AbsentName {
     pub path: PathBuf,
-    pub placeholder: Placeholder,
+    pub placeholder: PlaceholderKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placeholder {
+pub enum PlaceholderKind {
     /// Empty: git does not see it, and `rmdir` can never lose anything.
     Directory,
     /// A directory on the way to one: pinned, but not held.
     Way,
     File(&'static [u8]),
+}
+
+impl PlaceholderKind {
+    pub(crate) const EMPTY: Self = Self::File(b"");
+    /// Git reads a common directory of `.` as "this one".
+    pub(crate) const HERE: Self = Self::File(b".\n");
+    pub(crate) const TWO_UP: Self = Self::File(b"../..\n");
+    pub(crate) const NO_SETTINGS: Self = Self::File(b"{}\n");
+    /// Of all of these.
+    pub(crate) const CONTENTS: [&'static [u8]; 4] = [b"", b".\n", b"../..\n", b"{}\n"];
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -172,51 +197,62 @@ pub enum SurveyError {
         shown(path)
     )]
     TooLong { path: PathBuf },
+    #[error(
+        "`{}` could not be looked through in {seconds} s; remove what makes it so large or so deep",
+        shown(path)
+    )]
+    TooSlow { path: PathBuf, seconds: u64 },
+    #[error(
+        "`{}` holds more hidden and protected files than can be mounted ({mounts} mounts); remove what makes them so many",
+        shown(path)
+    )]
+    TooMany { path: PathBuf, mounts: usize },
 }
 
-/// Whether the file at `path` holds certificates and public keys and nothing else.
+/// Whether the file at `path` holds certificates and public keys, or settings without a login, and nothing else.
 pub fn is_public_file(path: &Path) -> bool {
-    at::read_small(rustix::fs::CWD, path, public::MAX).is_some_and(|content| public::is_public(&content))
+    root_handle::read_small(rustix::fs::CWD, path, public_file::MAX)
+        .is_some_and(|content| public_file::is_public(path, &content))
 }
 
 /// The roots that [`survey`] will return for `workspace`, without looking into them.
 pub fn roots(workspace: &Path) -> Vec<PathBuf> {
     let mut roots = vec![workspace.to_owned()];
-    if let pointer::Outside::Valid(path) = pointer::outside_git_dir(workspace) {
+    if let gitdir_pointer::ExternalGitDir::Valid(path) = gitdir_pointer::outside_git_dir(workspace) {
         roots.push(path);
     }
     roots
 }
 
 /// Finds everything in `workspace` (a canonical path) that needs a mount of its own.
-pub fn survey(workspace: &Path, rules: &dyn Rules) -> Result<Survey, SurveyError> {
-    survey_all(&Places { open: vec![workspace], closed: Vec::new() }, rules)
+pub fn survey(workspace: &Path, rules: &dyn SurveyRules) -> Result<WorkspaceSurvey, SurveyError> {
+    survey_all(&SurveyRoots { open: vec![workspace], closed: Vec::new() }, rules)
 }
 
 /// Directories that are surveyed as one.
 #[derive(Clone, Debug, Default)]
-pub struct Places<'p> {
+pub struct SurveyRoots<'p> {
     pub open: Vec<&'p Path>,
     /// Not to be seen, whatever of the others they lie in.
     pub closed: Vec<&'p Path>,
 }
 
 /// Surveys several roots as one: a link or a hard link from one into another is seen.
-pub fn survey_all(places: &Places<'_>, rules: &dyn Rules) -> Result<Survey, SurveyError> {
+pub fn survey_all(places: &SurveyRoots<'_>, rules: &dyn SurveyRules) -> Result<WorkspaceSurvey, SurveyError> {
     let mut surveyor = Surveyor::new(rules);
     for workspace in &places.open {
         surveyor.add(workspace)?;
     }
     surveyor.declared = surveyor.grounds.len();
     for workspace in &places.open {
-        match pointer::outside_git_dir(workspace) {
-            pointer::Outside::None => {}
-            pointer::Outside::Valid(path) if places.closes(&path) => {
+        match gitdir_pointer::outside_git_dir(workspace) {
+            gitdir_pointer::ExternalGitDir::None => {}
+            gitdir_pointer::ExternalGitDir::Valid(path) if places.closes(&path) => {
                 let path = shown(&path);
                 surveyor.notes.push(format!("the git directory `{path}` is in a root that is closed"));
             }
-            pointer::Outside::Valid(path) => surveyor.add(&path)?,
-            pointer::Outside::Invalid(reason) => surveyor.notes.push(reason),
+            gitdir_pointer::ExternalGitDir::Valid(path) => surveyor.add(&path)?,
+            gitdir_pointer::ExternalGitDir::Invalid(reason) => surveyor.notes.push(reason),
         }
     }
     surveyor.sweep()?;
@@ -224,13 +260,13 @@ pub fn survey_all(places: &Places<'_>, rules: &dyn Rules) -> Result<Survey, Surv
     surveyor.cover_names_on_the_way()?;
     surveyor.cover_own()?;
     git::cover_all(&mut surveyor)?;
-    held::hold_all(&mut surveyor)?;
+    protected_paths::hold_all(&mut surveyor)?;
     masks::close_parts(&mut surveyor, &places.closed)?;
     masks::add_targets_and_aliases(&mut surveyor)?;
     surveyor.finish()
 }
 
-impl Places<'_> {
+impl SurveyRoots<'_> {
     /// Whether the nearest place around `path` is a closed one.
     fn closes(&self, path: &Path) -> bool {
         let nearest = |places: &[&Path]| {
@@ -243,32 +279,34 @@ impl Places<'_> {
 
 /// The survey under way. Later stages speak of absolute paths, because a repository can lie in two roots.
 struct Surveyor<'a> {
-    rules: &'a dyn Rules,
+    rules: &'a dyn SurveyRules,
     /// What was asked for first, then the git directories it needs.
-    grounds: Vec<Ground>,
+    grounds: Vec<RootHandle>,
     /// How many were asked for.
     declared: usize,
     /// One for each ground.
-    found: Vec<Found>,
+    found: Vec<RootFindings>,
     notes: Vec<String>,
+    hooks_of_user: Vec<PathBuf>,
 }
 
 impl<'a> Surveyor<'a> {
-    fn new(rules: &'a dyn Rules) -> Self {
-        Self { rules, grounds: Vec::new(), declared: 0, found: Vec::new(), notes: Vec::new() }
+    fn new(rules: &'a dyn SurveyRules) -> Self {
+        let (grounds, found) = (Vec::new(), Vec::new());
+        Self { rules, grounds, declared: 0, found, notes: Vec::new(), hooks_of_user: Vec::new() }
     }
 
     fn add(&mut self, path: &Path) -> Result<(), SurveyError> {
         if self.grounds.iter().all(|ground| ground.path != path) {
-            self.grounds.push(Ground::open(path)?);
-            self.found.push(Found::default());
+            self.grounds.push(RootHandle::open(path)?);
+            self.found.push(RootFindings::default());
         }
         Ok(())
     }
 
     fn sweep(&mut self) -> Result<(), SurveyError> {
         for (index, (ground, found)) in self.grounds.iter().zip(&mut self.found).enumerate() {
-            let names = if index < self.declared { Names::of(self.rules) } else { Names::default() };
+            let names = if index < self.declared { MaskNames::of(self.rules) } else { MaskNames::default() };
             masks::sweep(ground, &names, self.rules, found)?;
         }
         Ok(())
@@ -278,7 +316,7 @@ impl<'a> Surveyor<'a> {
         for root in self.declared_paths() {
             // `.git` is not one thing to protect; what is in it is.
             for name in self.rules.protected_at_root().iter().filter(|name| **name != ".git") {
-                self.cover(&root.join(name), Placeholder::Directory)?;
+                self.cover(&root.join(name), PlaceholderKind::Directory)?;
             }
         }
         Ok(())
@@ -290,7 +328,7 @@ impl<'a> Surveyor<'a> {
             self.rules.protected_at_root().iter().copied().filter(|name| anywhere.contains(name)).collect();
         for directory in self.on_the_way() {
             for name in &names {
-                self.cover(&directory.join(name), Placeholder::Directory)?;
+                self.cover(&directory.join(name), PlaceholderKind::Directory)?;
             }
         }
         Ok(())
@@ -300,11 +338,9 @@ impl<'a> Surveyor<'a> {
     fn cover_own(&mut self) -> Result<(), SurveyError> {
         for own in self.rules.own_files() {
             for link in links_on_the_way(own) {
-                self.cover(&link, Placeholder::Directory)?;
+                self.cover(&link, PlaceholderKind::Directory)?;
             }
-            if let Ok(real) = std::fs::canonicalize(own) {
-                self.cover(&real, Placeholder::Directory)?;
-            }
+            self.cover(&root_handle::destination(own), harmless(own))?;
         }
         Ok(())
     }
@@ -315,7 +351,7 @@ impl<'a> Surveyor<'a> {
         let declared = self.grounds.get(..self.declared).unwrap_or_default();
         let mut directories = Vec::new();
         for place in self.rules.worked_in().iter().filter(|place| place.is_dir()) {
-            let Some((_, relative)) = at::innermost(declared, place) else { continue };
+            let Some((_, relative)) = root_handle::innermost(declared, place) else { continue };
             let own =
                 |name: &OsStr| name != ".git" && !self.rules.protected_anywhere().iter().any(|p| name == *p);
             let mut directory = place.ancestors().nth(relative.components().count()).map(Path::to_owned);
@@ -334,38 +370,38 @@ impl<'a> Surveyor<'a> {
     }
 
     /// Protects what is at `path`, or holds its place if nothing is. Paths outside the roots need neither.
-    fn cover(&mut self, path: &Path, placeholder: Placeholder) -> Result<Covered, SurveyError> {
-        let Some((index, relative)) = self.place(path) else { return Ok(Covered::Elsewhere) };
+    fn cover(&mut self, path: &Path, placeholder: PlaceholderKind) -> Result<CoverResult, SurveyError> {
+        let Some((index, relative)) = self.place(path) else { return Ok(CoverResult::Elsewhere) };
         let (Some(ground), Some(found)) = (self.grounds.get(index), self.found.get_mut(index)) else {
-            return Ok(Covered::Elsewhere);
+            return Ok(CoverResult::Elsewhere);
         };
         Ok(match ground.probe(&relative)? {
-            Probe::Link(link) => {
-                let target = at::destination(&ground.path.join(&link));
-                found.link(link, at::innermost(&self.grounds, &target).map(|_| target));
-                Covered::Link
+            PathProbe::Link(link) => {
+                let target = root_handle::destination(&ground.path.join(&link));
+                found.link(link, root_handle::innermost(&self.grounds, &target).map(|_| target));
+                CoverResult::Link
             }
-            Probe::Missing(first) if first == relative => {
+            PathProbe::Missing(first) if first == relative => {
                 found.absent(first, placeholder);
-                Covered::Absent
+                CoverResult::Absent
             }
-            Probe::Missing(first) => {
-                found.absent(first, Placeholder::Directory);
-                Covered::Absent
+            PathProbe::Missing(first) => {
+                found.absent(first, PlaceholderKind::Directory);
+                CoverResult::Absent
             }
-            Probe::Present(kind) => {
+            PathProbe::Present(kind) => {
                 found.protect(relative);
-                Covered::Present(kind)
+                CoverResult::Present(kind)
             }
         })
     }
 
     /// The root that holds `path`, and where in it; `None` for a root itself and for anything outside.
     fn place(&self, path: &Path) -> Option<(usize, PathBuf)> {
-        at::innermost(&self.grounds, path).filter(|(_, relative)| !relative.as_os_str().is_empty())
+        root_handle::innermost(&self.grounds, path).filter(|(_, relative)| !relative.as_os_str().is_empty())
     }
 
-    fn finish(self) -> Result<Survey, SurveyError> {
+    fn finish(self) -> Result<WorkspaceSurvey, SurveyError> {
         let mut roots = Vec::with_capacity(self.grounds.len());
         let mut candidates = Vec::with_capacity(self.grounds.len());
         let mut notes = self.notes;
@@ -375,21 +411,52 @@ impl<'a> Surveyor<'a> {
                 let path = shown(&ground.path.join(short));
                 notes.push(format!("`{path}` is closed: what has to be held in it is too deep to mount on"));
             }
-            for full in found.thin_out(found::MOST_HELD) {
-                let path = shown(&ground.path.join(full));
-                notes.push(format!(
-                    "`{path}` is closed: it holds more hidden and protected files than can be mounted"
-                ));
+            let closed =
+                found.thin_out(root_findings::MOST_MOUNTS, &never_closed(ground, self.rules.worked_in()));
+            notes.extend(note_of_closed(&ground.path, &closed));
+            let mounts = found.mounts();
+            if mounts > root_findings::MOUNT_CEILING {
+                return Err(SurveyError::TooMany { path: ground.path.clone(), mounts });
             }
             roots.push(found.finish(&ground.path)?);
         }
-        Ok(Survey { roots, notes, candidates })
+        Ok(WorkspaceSurvey { roots, notes, candidates, hooks_of_user: self.hooks_of_user })
     }
 }
 
+/// One sentence, however many they are.
+fn note_of_closed(root: &Path, closed: &BTreeSet<PathBuf>) -> Option<String> {
+    const NAMED: usize = 3;
+    let names: Vec<String> =
+        closed.iter().take(NAMED).map(|path| format!("`{}`", shown(&root.join(path)))).collect();
+    let (verb, held) = if closed.len() == 1 { ("is", "it holds") } else { ("are", "they hold") };
+    let more = match closed.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more directories"),
+    };
+    let names = names.join(", ");
+    (!names.is_empty()).then(|| {
+        format!("{names}{more} {verb} closed: {held} more hidden and protected files than can be mounted")
+    })
+}
+
+/// Directories of `ground` that stay open however much is in them: those that agents work in, with all above them, and the
+/// repositories there.
+fn never_closed(ground: &RootHandle, worked_in: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let inside = worked_in.iter().filter_map(|place| place.strip_prefix(&ground.path).ok());
+    let open = inside.flat_map(Path::ancestors).chain([Path::new("")]);
+    open.flat_map(|directory| [directory.to_owned(), directory.join(".git")]).collect()
+}
+
+/// What an agent of the host can read in the place of settings that it does not have.
+fn harmless(settings: &Path) -> PlaceholderKind {
+    let is_json = settings.extension() == Some(OsStr::new("json"));
+    if is_json { PlaceholderKind::NO_SETTINGS } else { PlaceholderKind::EMPTY }
+}
+
 /// What [`Surveyor::cover`] met.
-enum Covered {
-    Present(Kind),
+enum CoverResult {
+    Present(EntryType),
     Absent,
     Link,
     /// Outside every root, so out of reach from inside.
@@ -397,7 +464,7 @@ enum Covered {
 }
 
 fn shown(path: &Path) -> String {
-    Bytes::from(path).display()
+    ByteString::from(path).display()
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! A session of the library: started once, many commands, background jobs, nothing left when it ends.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
+#[path = "session/approval.rs"]
+mod approval;
 #[path = "session/network.rs"]
 mod network;
 
@@ -9,12 +11,14 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ringfence_sandbox::survey::Rules;
+use ringfence_sandbox::survey::SurveyRules;
 use ringfence_sandbox::{
-    Command, Finished, Io, JobId, RunError, SecretFile, Session, SkeletonFile, Source, Spec, StartError,
-    Target, View,
+    CommandExit, CommandIo, CommandRunError, HostView, JobId, OutputTarget, Sandbox, SandboxCommand,
+    SandboxSpec, SandboxStartError, SecretFile, SkeletonFile, StdinSource,
 };
-use ringfence_types::{Access, Backend, Bytes, Exit, Limits, NetMode, PathVerdict, Root};
+use ringfence_types::{
+    Access, Backend, ByteString, ExitReason, LimitName, Limits, NetMode, PathDecision, Root,
+};
 
 #[test]
 fn many_commands_share_one_sandbox() {
@@ -23,7 +27,7 @@ fn many_commands_share_one_sandbox() {
     let (_, first) = run(&mut session, &world.sh("readlink /proc/self/ns/pid; echo kept > /tmp/f")).unwrap();
     for number in 0..30 {
         let (finished, output) = run(&mut session, &world.sh(&format!("exit {number}"))).unwrap();
-        assert_eq!((finished.exit, output.as_str()), (Exit::Code { code: number }, ""));
+        assert_eq!((finished.exit, output.as_str()), (ExitReason::Code { code: number }, ""));
     }
     let (_, again) = run(&mut session, &world.sh("readlink /proc/self/ns/pid; cat /tmp/f")).unwrap();
     assert_eq!(again, format!("{first}kept\n"));
@@ -32,23 +36,40 @@ fn many_commands_share_one_sandbox() {
     assert!(!fresh.contains("f\n"), "/tmp outlived its session: {fresh}");
 }
 
+/// Not by the ones after it, nor by one that is killed for another reason.
+#[test]
+fn a_limit_is_named_by_the_call_that_met_it() {
+    let world = World::new();
+    let mut spec = world.spec();
+    spec.limits.memory_bytes = 128 << 20;
+    let mut session = Sandbox::start(&spec, &NoRules).unwrap();
+    let half = "python3 -c 'import time; kept = bytearray(100 << 20); time.sleep(3)'";
+    let (finished, _) = run(&mut session, &world.sh(&format!("{half} & {half} & wait"))).unwrap();
+    assert_eq!(finished.limit_hit, Some(LimitName::Memory), "{finished:?}");
+    let (finished, _) = run(&mut session, &world.sh("true")).unwrap();
+    assert_eq!(finished.limit_hit, None, "{finished:?}");
+    let (finished, _) = run(&mut session, &world.sh("kill -9 $$")).unwrap();
+    assert_eq!((finished.exit, finished.limit_hit), (ExitReason::Signal { signal: 9 }, None));
+}
+
 #[test]
 fn secret_files_are_only_where_there_is_a_place_for_them() {
     let world = World::new();
     let secrets = vec![SecretFile { name: "key".to_owned(), content: b"hunter2".to_vec().into() }];
     for backend in [Backend::Native, Backend::Bubblewrap] {
         let mut session =
-            Session::start(&Spec { backend, secrets: secrets.clone(), ..world.spec() }, &NoRules).unwrap();
+            Sandbox::start(&SandboxSpec { backend, secrets: secrets.clone(), ..world.spec() }, &NoRules)
+                .unwrap();
         let script = "cat /.ringfence/secrets/key; stat -c ' %a' /.ringfence/secrets/key";
         let (_, output) = run(&mut session, &world.sh(script)).unwrap();
         assert_eq!(output, "hunter2 400\n", "{backend}");
     }
-    let whole = View::WholeMachine { hidden: Vec::new(), frozen: Vec::new() };
+    let whole = HostView::WholeMachine { hidden: Vec::new(), frozen: Vec::new() };
     let elsewhere = [Backend::Landlock, Backend::External, Backend::None];
-    let elsewhere = elsewhere.map(|backend| Spec { backend, ..world.spec() });
-    for spec in elsewhere.into_iter().chain([Spec { view: whole, ..world.spec() }]) {
-        let refused = Session::start(&Spec { secrets: secrets.clone(), ..spec.clone() }, &NoRules);
-        assert!(matches!(refused, Err(StartError::Unsupported { .. })), "{:?}", spec.backend);
+    let elsewhere = elsewhere.map(|backend| SandboxSpec { backend, ..world.spec() });
+    for spec in elsewhere.into_iter().chain([SandboxSpec { view: whole, ..world.spec() }]) {
+        let refused = Sandbox::start(&SandboxSpec { secrets: secrets.clone(), ..spec.clone() }, &NoRules);
+        assert!(matches!(refused, Err(SandboxStartError::Unsupported { .. })), "{:?}", spec.backend);
     }
     assert!(!format!("{secrets:?}").contains("hunter2"));
 }
@@ -102,7 +123,7 @@ fn a_command_that_kills_its_supervisor_ends_the_session() {
     let mut session = world.start();
     let script = format!("(setsid sh -c '{BEAT}' &); sleep 0.2; kill -9 $PPID; sleep 5");
     let killed = run(&mut session, &world.sh(&script));
-    assert!(matches!(killed, Err(RunError::LeaderLost | RunError::SandboxEnded)), "{killed:?}");
+    assert!(matches!(killed, Err(CommandRunError::LeaderLost | CommandRunError::SandboxEnded)), "{killed:?}");
     drop(session);
     world.heartbeat().assert_dead();
 }
@@ -126,8 +147,8 @@ fn a_step_that_fails_is_named_and_nothing_runs() {
     let mut spec = world.spec();
     // A file where a directory is needed: the launcher finds out.
     spec.files = vec![SkeletonFile { path: PathBuf::from("/etc/hosts/inside"), content: Vec::new() }];
-    match Session::start(&spec, &NoRules) {
-        Err(StartError::Step { step, errno, .. }) => {
+    match Sandbox::start(&spec, &NoRules) {
+        Err(SandboxStartError::Step { step, errno, .. }) => {
             assert_eq!(step.describe(), "build the read-only system");
             assert_eq!(errno, rustix::io::Errno::NOTDIR);
         }
@@ -143,13 +164,14 @@ fn a_part_that_is_closed_is_not_there_and_one_that_cannot_be_closed_is_refused()
     fs::create_dir_all(world.path("workspace/closed/open")).unwrap();
     fs::write(world.path("workspace/closed/file"), "seen").unwrap();
     let look = world.sh("cat closed/file");
-    let (control, _) = run(&mut Session::start(&spec, &NoRules).unwrap(), &look).unwrap();
+    let (control, _) = run(&mut Sandbox::start(&spec, &NoRules).unwrap(), &look).unwrap();
     assert_eq!(control.exit.code(), 0);
-    spec.roots.push(Root { path: Bytes::from(world.path("workspace/closed")), access: Access::None });
-    let (closed, _) = run(&mut Session::start(&spec, &NoRules).unwrap(), &look).unwrap();
+    spec.roots.push(Root { path: ByteString::from(world.path("workspace/closed")), access: Access::None });
+    let (closed, _) = run(&mut Sandbox::start(&spec, &NoRules).unwrap(), &look).unwrap();
     assert_ne!(closed.exit.code(), 0);
-    spec.roots.push(Root { path: Bytes::from(world.path("workspace/closed/open")), access: Access::Write });
-    assert!(matches!(Session::start(&spec, &NoRules), Err(StartError::Unsupported { .. })));
+    spec.roots
+        .push(Root { path: ByteString::from(world.path("workspace/closed/open")), access: Access::Write });
+    assert!(matches!(Sandbox::start(&spec, &NoRules), Err(SandboxStartError::Unsupported { .. })));
 }
 
 /// A workspace is judged by its canonical path; if a link is put into that path before it is mounted, the mount must
@@ -162,9 +184,9 @@ fn a_root_that_became_a_link_is_not_mounted() {
     fs::create_dir(victim.join(".git")).unwrap();
     fs::remove_dir(world.path("workspace")).unwrap();
     std::os::unix::fs::symlink(&victim, world.path("workspace")).unwrap();
-    match Session::start(&world.spec(), &NoRules) {
-        Err(StartError::Step { step, .. }) => assert_eq!(step.describe(), "bind the writable roots"),
-        Err(StartError::Survey(_)) => {}
+    match Sandbox::start(&world.spec(), &NoRules) {
+        Err(SandboxStartError::Step { step, .. }) => assert_eq!(step.describe(), "bind the writable roots"),
+        Err(SandboxStartError::Survey(_)) => {}
         other => panic!("{other:?}"),
     }
 }
@@ -173,19 +195,24 @@ fn a_root_that_became_a_link_is_not_mounted() {
 fn what_is_not_a_command_is_an_error_before_anything_runs() {
     let world = World::new();
     let mut session = world.start();
-    let nul = Command { argv: vec![Bytes::from(&b"a\0b"[..])], env: Vec::new(), cwd: PathBuf::from("/") };
-    assert!(matches!(run(&mut session, &nul), Err(RunError::Nul)));
-    let empty = Command { argv: Vec::new(), env: Vec::new(), cwd: PathBuf::from("/") };
-    assert!(matches!(run(&mut session, &empty), Err(RunError::Empty)));
+    let nul = SandboxCommand {
+        argv: vec![ByteString::from(&b"a\0b"[..])],
+        env: Vec::new(),
+        cwd: PathBuf::from("/"),
+        approved: None,
+    };
+    assert!(matches!(run(&mut session, &nul), Err(CommandRunError::Nul)));
+    let empty = SandboxCommand { argv: Vec::new(), env: Vec::new(), cwd: PathBuf::from("/"), approved: None };
+    assert!(matches!(run(&mut session, &empty), Err(CommandRunError::Empty)));
     let (finished, _) = run(&mut session, &world.sh("exit 3")).unwrap();
     assert_eq!(finished.exit.code(), 3, "the session goes on");
 }
 
 struct NoRules;
 
-impl Rules for NoRules {
-    fn judge(&self, _relative: &Path) -> PathVerdict {
-        PathVerdict::Open
+impl SurveyRules for NoRules {
+    fn judge(&self, _relative: &Path) -> PathDecision {
+        PathDecision::Open
     }
     fn protected_at_root(&self) -> &[&str] {
         &[".claude", ".git"]
@@ -222,11 +249,11 @@ impl World {
         self.root.join(name)
     }
 
-    fn spec(&self) -> Spec {
-        Spec {
+    fn spec(&self) -> SandboxSpec {
+        SandboxSpec {
             backend: Backend::Native,
-            roots: vec![Root { path: Bytes::from(self.path("workspace")), access: Access::Write }],
-            view: View::Constructed,
+            roots: vec![Root { path: ByteString::from(self.path("workspace")), access: Access::Write }],
+            view: HostView::Constructed,
             toolchains: Vec::new(),
             shown: Vec::new(),
             home: self.path("home"),
@@ -240,14 +267,14 @@ impl World {
         }
     }
 
-    fn start(&self) -> Session {
-        Session::start(&self.spec(), &NoRules).unwrap()
+    fn start(&self) -> Sandbox {
+        Sandbox::start(&self.spec(), &NoRules).unwrap()
     }
 
-    fn sh(&self, script: &str) -> Command {
-        let env = vec![(Bytes::from("PATH"), Bytes::from("/usr/bin:/bin"))];
-        let argv = ["/bin/sh", "-c", script].map(Bytes::from).to_vec();
-        Command { argv, env, cwd: self.path("workspace") }
+    fn sh(&self, script: &str) -> SandboxCommand {
+        let env = vec![(ByteString::from("PATH"), ByteString::from("/usr/bin:/bin"))];
+        let argv = ["/bin/sh", "-c", script].map(ByteString::from).to_vec();
+        SandboxCommand { argv, env, cwd: self.path("workspace"), approved: None }
     }
 
     fn output_file(&self, name: &str) -> OwnedFd {
@@ -300,11 +327,11 @@ impl Patience {
     }
 }
 
-fn status(session: &mut Session, id: JobId) -> Option<i32> {
+fn status(session: &mut Sandbox, id: JobId) -> Option<i32> {
     session.jobs().unwrap().iter().find(|job| job.id == id).unwrap().status
 }
 
-fn wait_for_end(session: &mut Session, id: JobId) -> i32 {
+fn wait_for_end(session: &mut Sandbox, id: JobId) -> i32 {
     let patience = Patience::new();
     loop {
         match status(session, id) {
@@ -314,12 +341,12 @@ fn wait_for_end(session: &mut Session, id: JobId) -> i32 {
     }
 }
 
-fn run(session: &mut Session, command: &Command) -> Result<(Finished, String), RunError> {
+fn run(session: &mut Sandbox, command: &SandboxCommand) -> Result<(CommandExit, String), CommandRunError> {
     let mut stdout = Vec::new();
-    let io = Io {
-        stdin: Source::Empty,
-        stdout: Target::Buffer(&mut stdout),
-        stderr: Target::Discard,
+    let io = CommandIo {
+        stdin: StdinSource::Empty,
+        stdout: OutputTarget::Buffer(&mut stdout),
+        stderr: OutputTarget::Discard,
         interrupts: &[],
         timeout: Some(Duration::from_secs(20)),
         output_bytes: 1 << 20,

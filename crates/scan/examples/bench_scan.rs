@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ringfence_scan::rules::{self, Rule, expand};
-use ringfence_scan::{Output, Scanner};
+use ringfence_scan::rules::{self, ScanRule, expand};
+use ringfence_scan::{ScanOutput, Scanner};
 
 type Any<T> = Result<T, Box<dyn Error>>;
 
@@ -69,7 +69,7 @@ fn timed(rounds: &str, text: &[u8], work: impl Fn(&[u8]) -> usize) -> Any<()> {
     Ok(())
 }
 
-fn automaton(rules: &[Arc<Rule>]) -> Any<AhoCorasick> {
+fn automaton(rules: &[Arc<ScanRule>]) -> Any<AhoCorasick> {
     let keywords = rules.iter().flat_map(|rule| rule.keywords());
     Ok(AhoCorasick::builder()
         .ascii_case_insensitive(true)
@@ -78,8 +78,8 @@ fn automaton(rules: &[Arc<Rule>]) -> Any<AhoCorasick> {
 }
 
 /// The first of the built-in ones, and made-up ones of the same kind where there are not enough.
-fn some_rules(count: usize) -> Any<Vec<Arc<Rule>>> {
-    let mut all: Vec<Arc<Rule>> = rules::built_in().iter().take(count).cloned().collect();
+fn some_rules(count: usize) -> Any<Vec<Arc<ScanRule>>> {
+    let mut all: Vec<Arc<ScanRule>> = rules::built_in().iter().take(count).cloned().collect();
     let made_up: String = (all.len()..count)
         .map(|number| {
             format!("[[rule]]\nid = \"made-up-{number}\"\nabout = \"x\"\nkeywords = [\"zq{number}_\"]\nshape = 'zq{number}_[a-f0-9]{{32}}'\nmatch = ['zq{number}_{{hex:32}}']\n")
@@ -150,7 +150,7 @@ fn corpus(directory: &Path) -> Any<()> {
 }
 
 fn memory(file: &Path) -> Any<()> {
-    let (mut stream, mut output) = (Scanner::built_in().stream(), Output::default());
+    let (mut stream, mut output) = (Scanner::built_in().stream(), ScanOutput::default());
     let (mut file, mut chunk) = (File::open(file)?, vec![0; 1 << 16]);
     loop {
         let count = file.read(&mut chunk)?;

@@ -1,4 +1,4 @@
-//! Findings that somebody has looked at: by fingerprint or by path, each with a reason, and for so long.
+//! Allowlist of reviewed findings: by fingerprint or by path, each with a reason and an expiry date.
 //!
 //! ```toml
 //! version = 1
@@ -21,7 +21,7 @@ use jiff::civil::Date;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::finding::{Finding, Salt};
+use crate::finding::{Finding, FingerprintSalt};
 
 #[derive(Debug, Error)]
 pub enum AllowlistError {
@@ -32,11 +32,11 @@ pub enum AllowlistError {
     #[error("`salt` is shorter than 8 bytes")]
     Salt,
     #[error("entry {entry}: {problem}")]
-    Entry { entry: usize, problem: Problem },
+    Entry { entry: usize, problem: AllowlistProblem },
 }
 
 #[derive(Debug, Error)]
-pub enum Problem {
+pub enum AllowlistProblem {
     #[error("`fingerprint` or `path` is needed")]
     Nothing,
     #[error("`reason` is empty")]
@@ -54,13 +54,13 @@ const SHORTEST_SALT: usize = 8;
 
 #[derive(Debug)]
 pub struct Allowlist {
-    salt: Salt,
-    entries: Vec<Allowance>,
+    salt: FingerprintSalt,
+    entries: Vec<AllowlistEntry>,
 }
 
-/// One entry: everything it names must agree.
+/// One entry. All of its conditions must hold.
 #[derive(Debug)]
-pub struct Allowance {
+pub struct AllowlistEntry {
     fingerprint: Option<String>,
     path: Option<GlobMatcher>,
     rule: Option<String>,
@@ -70,16 +70,16 @@ pub struct Allowance {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct AllowlistFile {
     version: u32,
     salt: String,
     #[serde(default)]
-    allow: Vec<Entry>,
+    allow: Vec<AllowlistRow>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct AllowlistRow {
     fingerprint: Option<String>,
     path: Option<String>,
     rule: Option<String>,
@@ -89,7 +89,8 @@ struct Entry {
 
 impl Allowlist {
     pub fn parse(text: &str) -> Result<Self, AllowlistError> {
-        let file: File = toml::from_str(text).map_err(|error| AllowlistError::Syntax(Box::new(error)))?;
+        let file: AllowlistFile =
+            toml::from_str(text).map_err(|error| AllowlistError::Syntax(Box::new(error)))?;
         if file.version != VERSION {
             return Err(AllowlistError::Version(file.version));
         }
@@ -100,26 +101,26 @@ impl Allowlist {
             allowance(entry).map_err(|problem| AllowlistError::Entry { entry: at + 1, problem })
         };
         let entries = file.allow.into_iter().enumerate().map(entry).collect::<Result<_, _>>()?;
-        Ok(Self { salt: Salt::new(file.salt), entries })
+        Ok(Self { salt: FingerprintSalt::new(file.salt), entries })
     }
 
-    /// What a scanner must make its fingerprints with.
-    pub fn salt(&self) -> &Salt {
+    /// Salt that a scanner must use, so that its fingerprints match the entries.
+    pub fn salt(&self) -> &FingerprintSalt {
         &self.salt
     }
 
     /// The entry that allows `finding` in the file `path` (relative, with `/`) on the day `today`.
-    pub fn allows(&self, finding: &Finding, path: &str, today: Date) -> Option<&Allowance> {
+    pub fn allows(&self, finding: &Finding, path: &str, today: Date) -> Option<&AllowlistEntry> {
         self.entries.iter().find(|entry| entry.expires >= today && entry.covers(finding, path))
     }
 
-    /// Entries that count no longer.
-    pub fn expired(&self, today: Date) -> impl Iterator<Item = &Allowance> {
+    /// Expired entries.
+    pub fn expired(&self, today: Date) -> impl Iterator<Item = &AllowlistEntry> {
         self.entries.iter().filter(move |entry| entry.expires < today)
     }
 }
 
-impl Allowance {
+impl AllowlistEntry {
     fn covers(&self, finding: &Finding, path: &str) -> bool {
         let by_fingerprint = self
             .fingerprint
@@ -130,22 +131,22 @@ impl Allowance {
     }
 }
 
-fn allowance(entry: Entry) -> Result<Allowance, Problem> {
+fn allowance(entry: AllowlistRow) -> Result<AllowlistEntry, AllowlistProblem> {
     if entry.fingerprint.is_none() && entry.path.is_none() {
-        return Err(Problem::Nothing);
+        return Err(AllowlistProblem::Nothing);
     }
     if entry.reason.trim().is_empty() {
-        return Err(Problem::Reason);
+        return Err(AllowlistProblem::Reason);
     }
-    let expires = entry.expires.parse().map_err(Problem::Expires)?;
+    let expires = entry.expires.parse().map_err(AllowlistProblem::Expires)?;
     let glob = |path: &String| GlobBuilder::new(path).literal_separator(true).build();
-    let path = entry.path.as_ref().map(glob).transpose().map_err(Problem::Path)?;
+    let path = entry.path.as_ref().map(glob).transpose().map_err(AllowlistProblem::Path)?;
     let is_fingerprint =
         |text: &String| text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if entry.fingerprint.as_ref().is_some_and(|text| !is_fingerprint(text)) {
-        return Err(Problem::Fingerprint);
+        return Err(AllowlistProblem::Fingerprint);
     }
-    Ok(Allowance {
+    Ok(AllowlistEntry {
         fingerprint: entry.fingerprint,
         path: path.map(|path| path.compile_matcher()),
         rule: entry.rule,

@@ -1,69 +1,73 @@
+//! Redaction of command lines: options whose value is a secret, and secrets that are split over arguments.
+
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::finding::{Confidence, Finding, Fingerprint, Layers, mark};
+use crate::finding::{Confidence, EncodingLayers, Finding, SecretFingerprint, mark};
 use crate::rules::is_reference;
-use crate::scanner::Redacted;
+use crate::scanner::RedactedOutput;
 use crate::{may_match, redact};
 
-/// Options whose value is a secret, by how their name ends, in lower case with `-` between words.
+/// Options whose value is a secret, by the end of their name, in lower case with `-` between words.
 pub(crate) const SECRET_OPTIONS: &[&str] =
     &["password", "passwd", "passphrase", "token", "secret", "api-key", "apikey", "access-key", "secret-key"];
 
 /// Short options that are secret only for one program.
-const PROGRAM_OPTIONS: &[(&str, &[&str], Part)] =
-    &[("curl", &["-u", "--user", "-U", "--proxy-user"], Part::AfterColon), ("sshpass", &["-p"], Part::Whole)];
+const PROGRAM_OPTIONS: &[(&str, &[&str], ArgPart)] = &[
+    ("curl", &["-u", "--user", "-U", "--proxy-user"], ArgPart::AfterColon),
+    ("sshpass", &["-p"], ArgPart::Whole),
+];
 
 const OPTION: &str = "option";
 
 #[derive(Clone, Copy)]
-enum Part {
+enum ArgPart {
     Whole,
     /// `user:password`
     AfterColon,
 }
 
-/// A command line as it may be written down, and what was taken out, with the index of its argument.
+/// Redacts a command line, and returns the findings with the index of their argument.
 ///
-/// Besides what [`redact`] finds in each argument, this knows which options have a secret for a value:
-/// `--password=…`, `--token …`, `curl -u user:…`.
+/// Besides what [`redact`] finds in each argument, this knows options whose value is a secret: `--password=…`, `--token …`, `curl
+/// -u user:…`.
 pub fn redact_argv<A: AsRef<[u8]>>(argv: &[A]) -> (Vec<Vec<u8>>, Vec<(usize, Finding)>) {
-    redacted(argv, &BuiltIn)
+    redacted(argv, &BuiltinRules)
 }
 
-/// What finds secrets in one argument.
-pub(crate) trait Redacting {
+/// Finds secrets in one argument.
+pub(crate) trait ArgRedactor {
     fn may_match(&self, input: &[u8]) -> bool;
-    fn redact(&self, input: &[u8]) -> Redacted;
-    /// Of a value that no rule has found.
-    fn fingerprint(&self, value: &[u8]) -> Option<Fingerprint>;
+    fn redact(&self, input: &[u8]) -> RedactedOutput;
+    /// Fingerprint of a value that no rule has found.
+    fn fingerprint(&self, value: &[u8]) -> Option<SecretFingerprint>;
 }
 
-struct BuiltIn;
+struct BuiltinRules;
 
-impl Redacting for BuiltIn {
+impl ArgRedactor for BuiltinRules {
     fn may_match(&self, input: &[u8]) -> bool {
         may_match(input)
     }
 
-    fn redact(&self, input: &[u8]) -> Redacted {
+    fn redact(&self, input: &[u8]) -> RedactedOutput {
         redact(input)
     }
 
-    fn fingerprint(&self, _value: &[u8]) -> Option<Fingerprint> {
+    fn fingerprint(&self, _value: &[u8]) -> Option<SecretFingerprint> {
         None
     }
 }
 
 pub(crate) fn redacted<A: AsRef<[u8]>>(
     argv: &[A],
-    scanner: &impl Redacting,
+    scanner: &impl ArgRedactor,
 ) -> (Vec<Vec<u8>>, Vec<(usize, Finding)>) {
     let program = argv.first().map(|program| base_name(program.as_ref())).unwrap_or_default();
-    // One look at the whole line instead of one at each argument: nearly every command line ends here.
+    // One check of the whole line instead of one per argument: nearly every command line ends here.
     let suspicious = scanner.may_match(&argv.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(&b'\n'));
     let by_shape = |arg: &[u8]| {
-        let clean = || Redacted { clean: arg.to_vec(), findings: Vec::new(), refused: 0 };
+        let clean = || RedactedOutput { clean: arg.to_vec(), findings: Vec::new(), refused: 0 };
         let redacted = if suspicious { scanner.redact(arg) } else { clean() };
         (redacted.clean, redacted.findings)
     };
@@ -93,13 +97,13 @@ pub(crate) fn redacted<A: AsRef<[u8]>>(
     (clean, findings)
 }
 
-/// A part of each of several arguments, by their index.
-type Pieces = Vec<(usize, Range<usize>)>;
+/// Parts of several arguments, by index.
+type ArgSlices = Vec<(usize, Range<usize>)>;
 
-/// What is in several arguments at once: a value that was cut, to be put together by whoever is called. Stored values are looked
-/// for in all of them together, shapes in two neighbours. What is found only by what stands beside it would be found in
-/// every second command line.
-fn cut<A: AsRef<[u8]>>(argv: &[A], scanner: &impl Redacting) -> Vec<(Pieces, Finding)> {
+/// Finds a secret that is split over several arguments and that the called program would join. Registered values are searched in
+/// all arguments together, shapes in two neighbours. Context rules are not used here, because they would match in every second
+/// command line.
+fn cut<A: AsRef<[u8]>>(argv: &[A], scanner: &impl ArgRedactor) -> Vec<(ArgSlices, Finding)> {
     let is_stored = |confidence: Confidence| confidence == Confidence::Exact;
     let is_shape = |confidence: Confidence| matches!(confidence, Confidence::Shape | Confidence::Checksum);
     let mut found = Vec::new();
@@ -116,8 +120,12 @@ fn cut<A: AsRef<[u8]>>(argv: &[A], scanner: &impl Redacting) -> Vec<(Pieces, Fin
     found
 }
 
-/// What is found in the arguments with `between` between them and lies in more than one of them.
-fn across<A: AsRef<[u8]>>(argv: &[A], between: &[u8], scanner: &impl Redacting) -> Vec<(Pieces, Finding)> {
+/// Findings in the arguments joined by `between` that cover more than one of them.
+fn across<A: AsRef<[u8]>>(
+    argv: &[A],
+    between: &[u8],
+    scanner: &impl ArgRedactor,
+) -> Vec<(ArgSlices, Finding)> {
     let line = argv.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(between);
     if argv.len() < 2 || !scanner.may_match(&line) {
         return Vec::new();
@@ -141,7 +149,7 @@ fn across<A: AsRef<[u8]>>(argv: &[A], between: &[u8], scanner: &impl Redacting) 
     across
 }
 
-/// An argument without a part; all of it where something was taken out before.
+/// Removes a part of an argument; the whole argument if another part was already removed.
 fn without(shown: &[u8], unchanged: &[u8], place: Range<usize>, mark: &str) -> Vec<u8> {
     if shown != unchanged {
         return mark.as_bytes().to_vec();
@@ -150,42 +158,42 @@ fn without(shown: &[u8], unchanged: &[u8], place: Range<usize>, mark: &str) -> V
     [part(0..place.start), mark.as_bytes(), part(place.end..unchanged.len())].concat()
 }
 
-/// Everything from `start` on is the secret.
-fn by_option((arg, start): (&[u8], usize), scanner: &impl Redacting) -> (Vec<u8>, Vec<Finding>) {
+/// Treats everything from `start` on as the secret.
+fn by_option((arg, start): (&[u8], usize), scanner: &impl ArgRedactor) -> (Vec<u8>, Vec<Finding>) {
     let mut shown = arg.get(..start).unwrap_or_default().to_vec();
     shown.extend_from_slice(mark(OPTION).as_bytes());
     let finding = Finding {
         rule: Arc::from(OPTION),
         start,
         end: arg.len(),
-        layers: Layers::default(),
+        layers: EncodingLayers::default(),
         confidence: Confidence::Context,
         fingerprint: scanner.fingerprint(arg.get(start..).unwrap_or_default()),
     };
     (shown, vec![finding])
 }
 
-/// Where the secret starts in an argument that is the value of the option before it.
-fn as_value(arg: &[u8], part: Part) -> Option<usize> {
+/// Start of the secret in an argument that is the value of the previous option.
+fn as_value(arg: &[u8], part: ArgPart) -> Option<usize> {
     let start = match part {
-        // Another option follows: the one before it had no value.
-        Part::Whole if arg.starts_with(b"--") => return None,
-        Part::Whole => 0,
-        Part::AfterColon => arg.iter().position(|byte| *byte == b':')? + 1,
+        // Another option follows, so the previous one had no value.
+        ArgPart::Whole if arg.starts_with(b"--") => return None,
+        ArgPart::Whole => 0,
+        ArgPart::AfterColon => arg.iter().position(|byte| *byte == b':')? + 1,
     };
     (!is_reference(arg.get(start..)?)).then_some(start)
 }
 
-/// Where the secret starts in `--password=SECRET`.
+/// Start of the secret in `--password=SECRET`.
 fn own_value(arg: &[u8], index: usize) -> Option<usize> {
     let equals = arg.iter().position(|byte| *byte == b'=')?;
     let named = index > 0 && is_secret_option(arg.get(..equals)?);
     (named && !is_reference(arg.get(equals + 1..)?)).then_some(equals + 1)
 }
 
-fn expects(program: &[u8], arg: &[u8]) -> Option<Part> {
+fn expects(program: &[u8], arg: &[u8]) -> Option<ArgPart> {
     if is_secret_option(arg) {
-        return Some(Part::Whole);
+        return Some(ArgPart::Whole);
     }
     let of_program = PROGRAM_OPTIONS.iter().find(|(name, options, _)| {
         name.as_bytes() == program && options.iter().any(|option| option.as_bytes() == arg)

@@ -1,5 +1,5 @@
-//! From bytes to what they may stand for. Every decoder finds its candidates by a cheap look at the bytes and gives
-//! pieces: decoded bytes, and where each of them came from.
+//! Decoders: turn encoded bytes into pieces. Each decoder finds candidates by a cheap check, and returns decoded bytes with their
+//! origin.
 
 mod base64;
 mod escape;
@@ -8,7 +8,7 @@ mod hex;
 mod lines;
 mod region;
 mod runs;
-mod spaced;
+mod spaced_hex;
 mod utf16;
 
 use std::ops::Range;
@@ -18,43 +18,43 @@ use runs::Runs;
 
 use crate::finding::Encoding;
 
-/// Decoded bytes that are worth a look.
-pub(crate) struct Piece {
+/// Decoded bytes to scan.
+pub(crate) struct DecodedPiece {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) places: Places,
-    /// The steps that were taken, outermost first.
+    pub(crate) places: PieceOrigin,
+    /// Encodings, outermost first.
     pub(crate) encodings: &'static [Encoding],
 }
 
-impl Piece {
-    pub(crate) fn joined(&self) -> Joined {
+impl DecodedPiece {
+    pub(crate) fn joined(&self) -> StripState {
         match self.encodings {
-            [Encoding::Ansi] => Joined::Codes,
-            [Encoding::Lines] => Joined::Lines,
-            _ => Joined::No,
+            [Encoding::Ansi] => StripState::Codes,
+            [Encoding::Lines] => StripState::Lines,
+            _ => StripState::No,
         }
     }
 
-    /// Not an encoding: the same letters with something in between taken out.
+    /// Not an encoding: the same text with separators removed.
     pub(crate) fn is_joint(&self) -> bool {
-        self.joined() != Joined::No
+        self.joined() != StripState::No
     }
 }
 
-/// Where the bytes of a piece came from.
-pub(crate) enum Places {
+/// Origin of the bytes of a piece.
+pub(crate) enum PieceOrigin {
     /// Groups of `from` bytes became groups of `to` bytes.
     Groups { base: usize, from: usize, to: usize, end: usize },
-    /// Start and end of what became each byte.
+    /// Start and end of the source of each byte.
     Each(Vec<(u32, u32)>),
-    /// Parts as they are: where each begins in the piece, and where it came from.
+    /// Unchanged parts: start in the piece, and start in the source.
     Parts(Vec<(usize, usize)>),
-    /// All of it became all of it.
+    /// The whole source became the whole piece.
     Whole(Range<usize>),
 }
 
-impl Places {
-    /// What became `range` of the piece.
+impl PieceOrigin {
+    /// Source range of `range` of the piece.
     pub(crate) fn source(&self, range: Range<usize>) -> Option<Range<usize>> {
         match self {
             Self::Whole(all) => Some(all.clone()),
@@ -80,15 +80,15 @@ impl Places {
     }
 }
 
-/// How much may be made out of one window: what an attacker encodes must not cost more than a constant times its size.
+/// Limit of decoded bytes per window: encoded input must not cost more than a constant times its size.
 #[derive(Debug)]
-pub(crate) struct Allowance {
+pub(crate) struct DecodeBudget {
     left: usize,
-    /// How often something was not looked at because too much had been.
+    /// Candidates that were skipped because the budget was exhausted.
     pub(crate) refused: u64,
 }
 
-impl Allowance {
+impl DecodeBudget {
     pub(crate) fn new(bytes: usize) -> Self {
         Self { left: bytes, refused: 0 }
     }
@@ -102,7 +102,7 @@ impl Allowance {
         false
     }
 
-    /// For what is done already: too much of it leaves nothing.
+    /// Charges work that was already done. May exhaust the budget.
     pub(crate) fn spend(&mut self, bytes: usize) {
         if !self.take(bytes) {
             self.left = 0;
@@ -114,49 +114,49 @@ impl Allowance {
     }
 }
 
-/// Everything that `bytes` may stand for, one step further.
-pub(crate) fn pieces(bytes: &[u8], joined: Joined, allowance: &mut Allowance) -> Vec<Piece> {
+/// All decodings of `bytes`, one step deep.
+pub(crate) fn pieces(bytes: &[u8], joined: StripState, allowance: &mut DecodeBudget) -> Vec<DecodedPiece> {
     let mut pieces = Vec::new();
     escape::pieces(bytes, joined, &mut pieces, allowance);
     utf16::pieces(bytes, &mut pieces, allowance);
     gzip::raw(bytes, &mut pieces, allowance);
-    spaced::pieces(bytes, &mut pieces, allowance);
+    spaced_hex::pieces(bytes, &mut pieces, allowance);
     for run in Runs::new(bytes) {
         hex::pieces(bytes, run.clone(), &mut pieces, allowance);
         base64::pieces(bytes, run, &mut pieces, allowance);
     }
-    if joined < Joined::Lines {
+    if joined < StripState::Lines {
         lines::pieces(bytes, &mut pieces, allowance);
     }
     pieces
 }
 
-/// Whether any decoder would have something to say: for short inputs, before anything is built.
+/// Whether any decoder has a candidate. A cheap check for short inputs.
 pub(crate) fn has_candidates(bytes: &[u8]) -> bool {
-    let mut allowance = Allowance::new(bytes.len().saturating_mul(16));
-    !pieces(bytes, Joined::No, &mut allowance).is_empty() || allowance.refused > 0
+    let mut allowance = DecodeBudget::new(bytes.len().saturating_mul(16));
+    !pieces(bytes, StripState::No, &mut allowance).is_empty() || allowance.refused > 0
 }
 
-/// What has been taken out of a layer since the last encoding. Terminal codes come first, line breaks second, neither twice:
-/// what is left of either would be taken out for ever.
+/// Separators removed since the last encoding. Terminal codes come first, line breaks second, and neither twice; otherwise removal
+/// would not terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Joined {
+pub(crate) enum StripState {
     No,
     Codes,
     Lines,
 }
 
-/// A letter of base64, and so of hex.
+/// A letter of base64, which includes hex.
 pub(crate) fn is_encoded_letter(byte: u8) -> bool {
     runs::sextet(byte) != runs::NOT_A_LETTER
 }
 
-/// Bytes of text, as far as seven bits tell, with the zeros of UTF-16 and the escapes of terminals.
+/// Bytes of ASCII text, including the zeros of UTF-16 and terminal escapes.
 pub(crate) fn is_textual(byte: u8) -> bool {
     matches!(byte, 0 | b'\t' | b'\n' | b'\r' | 0x1b | 0x20..=0x7e)
 }
 
-/// What plain letters of Base64 stand for.
+/// Decodes plain base64 letters.
 pub(crate) fn base64_letters(letters: &[u8]) -> Vec<u8> {
     base64::decode(letters)
 }

@@ -1,39 +1,39 @@
-//! Text that pretends to be a private key.
+//! Text that imitates a private key.
 //!
-//! What leaves a machine is searched generously: between the lines that enclose a key anything is taken for one. What a person
-//! reads before a yes must not be: a program that is written between such lines would be hidden. Here a key is what
-//! can be read as one, and everything else is shown.
+//! The scan of outgoing data is generous: everything between the marker lines of a key counts as a key. For the text of an approval
+//! this is unsafe, because a program between such lines would be hidden from the approver. Here only text that parses as a key is
+//! redacted, and everything else is shown.
 
-use crate::argv::Redacting;
-use crate::finding::{Finding, Fingerprint, mark};
+use crate::argv::ArgRedactor;
+use crate::finding::{Finding, SecretFingerprint, mark};
 use crate::lazy::LazyScanner;
-use crate::scanner::Redacted;
+use crate::scanner::RedactedOutput;
 
 const RULE: &str = "private-key";
 const DASHES: &[u8] = b"-----";
 const END: &[u8] = b"-----END ";
-/// Pretended keys in one another; deeper ones are taken out, and that is said.
+/// Nesting depth of imitated keys. Deeper ones are redacted with a notice.
 const DEEPEST: usize = 4;
 
-/// Redacts for people.
+/// Redacts text for people.
 pub(crate) struct ForPeople<'s>(pub(crate) &'s LazyScanner);
 
-impl Redacting for ForPeople<'_> {
+impl ArgRedactor for ForPeople<'_> {
     fn may_match(&self, input: &[u8]) -> bool {
-        Redacting::may_match(self.0, input)
+        ArgRedactor::may_match(self.0, input)
     }
 
-    fn redact(&self, input: &[u8]) -> Redacted {
+    fn redact(&self, input: &[u8]) -> RedactedOutput {
         self.shown(input, DEEPEST)
     }
 
-    fn fingerprint(&self, value: &[u8]) -> Option<Fingerprint> {
-        Redacting::fingerprint(self.0, value)
+    fn fingerprint(&self, value: &[u8]) -> Option<SecretFingerprint> {
+        ArgRedactor::fingerprint(self.0, value)
     }
 }
 
 impl ForPeople<'_> {
-    fn shown(&self, input: &[u8], depth: usize) -> Redacted {
+    fn shown(&self, input: &[u8], depth: usize) -> RedactedOutput {
         let redacted = self.0.redact(input);
         let pretends = |finding: &Finding| {
             &*finding.rule == RULE
@@ -58,7 +58,7 @@ impl ForPeople<'_> {
                 findings.push(finding);
                 continue;
             }
-            // Without its first line nothing in it is a key because of that line.
+            // Without its first line, nothing in the text is a key because of that line.
             let (head, body) = text.split_at(header(text));
             let inner = self.shown(body, depth - 1);
             clean.extend_from_slice(head);
@@ -71,7 +71,7 @@ impl ForPeople<'_> {
             }));
         }
         clean.extend_from_slice(input.get(at..).unwrap_or_default());
-        Redacted { clean, findings, refused: redacted.refused }
+        RedactedOutput { clean, findings, refused: redacted.refused }
     }
 }
 
@@ -82,7 +82,7 @@ fn header(text: &[u8]) -> usize {
     memchr::memmem::find(rest, DASHES).map_or(text.len(), |at| named + at + DASHES.len())
 }
 
-/// Whether this is a key in its armour: strict Base64, of a length that keys have, which reads as a key.
+/// Whether this is an armoured key: strict base64 of a plausible length that parses as a key.
 fn is_key(text: &[u8]) -> bool {
     let (head, rest) = text.split_at(header(text));
     let footer = memchr::memmem::find(rest, END);
@@ -91,10 +91,10 @@ fn is_key(text: &[u8]) -> bool {
     let is_pgp = memchr::memmem::find(head, b"PGP").is_some();
     let Some(decoded) = body.decoded(if is_pgp { Sum::Allowed } else { Sum::None }) else { return false };
     match decoded.as_slice() {
-        // A key that is cut off has no length of its own any more.
+        // A truncated key has no valid length.
         bytes if footer.is_none() => is_der_start(bytes) || bytes.starts_with(OPENSSH),
         bytes if is_pgp => bytes.len() >= SHORTEST && is_secret_packet(bytes),
-        // Encrypted in the old way it is noise in whole blocks.
+        // In the legacy format an encrypted key is random data in whole blocks.
         bytes if body.encrypted => bytes.len() >= SHORTEST && bytes.len().is_multiple_of(8) && body.is_even,
         bytes => {
             bytes.len() >= SHORTEST
@@ -124,7 +124,7 @@ enum Sum {
 }
 
 impl Body {
-    /// Lines of Base64 and the few headers that keys have, as they are quoted in other texts. `None`: there is something else.
+    /// Reads lines of base64 and key headers, also quoted. `None`: there is other text.
     fn read(body: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(body).ok()?;
         let text = text.replace("\\r", "\n").replace("\\n", "\n");
@@ -163,7 +163,7 @@ fn is_letter(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')
 }
 
-/// Without what stands around a line of a key that is quoted, commented or listed somewhere.
+/// Removes quoting, comment and list marks around a line.
 fn unquoted(line: &str) -> &str {
     let around = |c: char| c.is_ascii_whitespace() || "\"',\\>|#*".contains(c);
     let line = line.trim_matches(around);
@@ -175,7 +175,7 @@ enum Header {
     Comment,
 }
 
-/// Free text in a header could be a program: only words that call nothing are taken for one.
+/// Free text in a header could be a program, so only known harmless words are accepted.
 fn key_header(line: &str) -> Option<Header> {
     let (name, value) = line.split_once(": ")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || " .,-".contains(c);
@@ -192,7 +192,7 @@ fn key_header(line: &str) -> Option<Header> {
     }
 }
 
-/// A sequence that is as long as it says, and begins with a number or a sequence, as keys do.
+/// A DER sequence of its declared length that begins with a number or a sequence, as keys do.
 fn is_der(bytes: &[u8]) -> bool {
     let Some((length, content)) = der_length(bytes) else { return false };
     length == content.len() && matches!(content.first(), Some(0x02 | 0x30))

@@ -1,32 +1,31 @@
-//! What a finding says, and what it never says: the secret.
+//! Findings: location and kind of a secret, never its value.
 
 use std::fmt::{self, Display, Formatter, Write as _};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-/// Where a secret was, in the bytes as they came in.
+/// A secret in the input, by its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The id of a rule, or `secret/NAME` for the exact value of a registered secret.
     pub rule: Arc<str>,
     pub start: usize,
     pub end: usize,
-    pub layers: Layers,
+    pub layers: EncodingLayers,
     pub confidence: Confidence,
-    /// Of the decoded value, so that one secret has one fingerprint in every encoding. Only where the scanner was
-    /// given a salt.
-    pub fingerprint: Option<Fingerprint>,
+    /// Fingerprint of the decoded value, so that one secret has one fingerprint in every encoding. Needs a salt.
+    pub fingerprint: Option<SecretFingerprint>,
 }
 
-/// How sure a finding is, weakest first.
+/// Confidence of a finding, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Confidence {
-    /// What stands beside it calls it a secret.
+    /// Text beside it calls it a secret.
     Context,
-    /// It has the shape of one kind of credential.
+    /// It has the shape of a kind of credential.
     Shape,
-    /// The checksum inside it is right.
+    /// Its checksum is valid.
     Checksum,
     /// It is the value of a registered secret.
     Exact,
@@ -78,12 +77,12 @@ impl Encoding {
 
 /// The encodings around a secret, outermost first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Layers([Option<Encoding>; MOST_LAYERS]);
+pub struct EncodingLayers([Option<Encoding>; MOST_LAYERS]);
 
-/// Three encodings, each with a joint before it, and one form of an exact value.
+/// Three encodings, each with removed separators before it, and one form of an exact value.
 const MOST_LAYERS: usize = 8;
 
-impl Layers {
+impl EncodingLayers {
     pub fn iter(&self) -> impl Iterator<Item = Encoding> + '_ {
         self.0.iter().flatten().copied()
     }
@@ -101,7 +100,7 @@ impl Layers {
 }
 
 /// `plain`, or `base64/gzip`.
-impl Display for Layers {
+impl Display for EncodingLayers {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.is_plain() {
             return f.write_str("plain");
@@ -116,59 +115,59 @@ impl Display for Layers {
     }
 }
 
-/// Makes fingerprints of different places incomparable, and guessing a short secret from its fingerprint impossible for
-/// whoever does not have it.
+/// Makes fingerprints of different installations incomparable, and prevents guessing a short secret from its fingerprint without
+/// the salt.
 #[derive(Clone)]
-pub struct Salt(Vec<u8>);
+pub struct FingerprintSalt(Vec<u8>);
 
-impl Salt {
+impl FingerprintSalt {
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
     }
 
-    pub(crate) fn fingerprint(&self, value: &[u8]) -> Fingerprint {
+    pub(crate) fn fingerprint(&self, value: &[u8]) -> SecretFingerprint {
         let mut hash = Sha256::new();
         hash.update((self.0.len() as u64).to_be_bytes());
         hash.update(&self.0);
         hash.update(value);
         let mut short = [0; FINGERPRINT];
         short.iter_mut().zip(hash.finalize()).for_each(|(to, from)| *to = from);
-        Fingerprint(short)
+        SecretFingerprint(short)
     }
 }
 
-impl fmt::Debug for Salt {
+impl fmt::Debug for FingerprintSalt {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("Salt(…)")
     }
 }
 
-/// Enough to tell secrets apart, too little to find one by.
+/// Long enough to distinguish secrets, too short to reveal one.
 const FINGERPRINT: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Fingerprint([u8; FINGERPRINT]);
+pub struct SecretFingerprint([u8; FINGERPRINT]);
 
-impl Display for Fingerprint {
+impl Display for SecretFingerprint {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for Fingerprint {
+impl fmt::Debug for SecretFingerprint {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         Display::fmt(self, f)
     }
 }
 
 impl Finding {
-    /// Whether `whole` is this one, seen further.
+    /// Whether `whole` is the same finding with more bytes.
     pub(crate) fn is_part_of(&self, whole: &Finding) -> bool {
         self.rule == whole.rule && whole.start < self.end && self.start < whole.end
     }
 }
 
-/// Sorted and without overlap. Where findings meet they become one, named by the surest, then by the first.
+/// Sorts findings and merges overlaps. The most certain one, then the first, gives the name.
 pub(crate) fn merge(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.sort_by_key(|finding| (finding.start, std::cmp::Reverse(finding.end)));
     let mut merged: Vec<Finding> = Vec::with_capacity(findings.len());
@@ -183,7 +182,7 @@ pub(crate) fn merge(mut findings: Vec<Finding>) -> Vec<Finding> {
 
 fn join(last: &mut Finding, next: Finding) {
     let (start, end) = (last.start, last.end.max(next.end));
-    // One that is encoded once is also found behind decodings that change nothing about it.
+    // A value encoded once is also found after decodings that do not change it.
     let depth = |finding: &Finding| finding.layers.iter().count();
     let surer = next.confidence > last.confidence
         || (next.confidence == last.confidence && depth(&next) < depth(last));

@@ -31,38 +31,38 @@ const ANY_KIND: u8 = u8::MAX;
 /// The kind of each byte, one of eight bits; the same for a letter in either case.
 const KINDS: [u8; 256] = kinds();
 
-pub(crate) struct Keywords {
+pub(crate) struct KeywordSet {
     /// The kinds of bytes that follow a number in keywords; 0 if no keyword has it.
     known: Box<[u8; NUMBERS]>,
     /// Where in `order` the anchors begin whose number divided by [`SHARED`] is the index.
     begin: Vec<u32>,
     /// By their number.
-    order: Vec<Anchor>,
+    order: Vec<KeywordAnchor>,
     keywords: Vec<Vec<u8>>,
 }
 
-struct Anchor {
+struct KeywordAnchor {
     number: u16,
     /// Where in the keyword it lies.
     offset: u32,
     keyword: u32,
 }
 
-/// Among them are beginnings of secrets.
-impl Drop for Keywords {
+/// Some keywords are beginnings of secrets, so they are wiped.
+impl Drop for KeywordSet {
     fn drop(&mut self) {
         self.keywords.zeroize();
     }
 }
 
-impl Keywords {
+impl KeywordSet {
     /// In lower case, each at least three bytes long; shorter ones are never found.
     pub(crate) fn new(keywords: Vec<Vec<u8>>) -> Self {
         let anchor = |(at, keyword): (usize, &Vec<u8>)| {
             let (offset, number) = rarest(keyword)?;
-            Some(Anchor { number, offset: offset as u32, keyword: at as u32 })
+            Some(KeywordAnchor { number, offset: offset as u32, keyword: at as u32 })
         };
-        let mut order: Vec<Anchor> = keywords.iter().enumerate().filter_map(anchor).collect();
+        let mut order: Vec<KeywordAnchor> = keywords.iter().enumerate().filter_map(anchor).collect();
         order.sort_unstable_by_key(|anchor| (anchor.number, anchor.keyword));
         let mut known = Box::new([0; NUMBERS]);
         for anchor in &order {
@@ -230,7 +230,7 @@ mod tests {
         ) {
             let keywords: Vec<Vec<u8>> = keywords.into_iter().map(String::into_bytes).collect();
             let mut found = Vec::new();
-            Keywords::new(keywords.clone()).each(text.as_bytes(), |at, range| found.push((at, range)));
+            KeywordSet::new(keywords.clone()).each(text.as_bytes(), |at, range| found.push((at, range)));
             let mut expected = naive(&keywords, text.as_bytes());
             expected.sort_by_key(|(at, range)| (range.start, *at));
             prop_assert_eq!(found, expected);

@@ -1,28 +1,28 @@
-//! Rules and registered secrets that are built into a scanner when something has to be looked at closer.
+//! Lazy scanner: builds rules and registered secrets into a scanner only when an input needs it.
 //!
-//! Most command lines and most outputs have nothing in them that a rule or a secret begins with. A short look says so, and
-//! costs less than reading the rules.
+//! Most command lines and outputs contain no keyword of a rule or secret. A short check finds that out, and costs less than parsing
+//! the rules.
 
 use std::sync::{Arc, OnceLock};
 
-use crate::argv::{self, Redacting};
+use crate::argv::{self, ArgRedactor};
 use crate::disguise::ForPeople;
-use crate::exact::{self, ExactError, Form};
-use crate::finding::{Finding, Fingerprint, Salt};
-use crate::scanner::{Redacted, Scanner, Searched};
-use crate::stream::{Output, Pause, Stream};
-use crate::{SHORT, contains, may_match, tail};
+use crate::finding::{Finding, FingerprintSalt, SecretFingerprint};
+use crate::registered_secrets::{self, RegisteredSecretError, SecretForm};
+use crate::scanner::{RedactedOutput, Scanner, SearchReport};
+use crate::stream::{PauseLength, ScanOutput, ScanStream};
+use crate::{SHORT, contains, may_match, partial_secret};
 
-/// A scanner that costs nothing until it is needed. Cheap to clone, shared between threads.
+/// A scanner that is built on first need. Cheap to clone, shared between threads.
 #[derive(Clone, Default)]
-pub struct LazyScanner(Arc<Parts>);
+pub struct LazyScanner(Arc<LazyParts>);
 
-/// Asked once, when the scanner is built.
-type SaltSource = Box<dyn Fn() -> Option<Salt> + Send + Sync>;
+/// Called once, when the scanner is built.
+type SaltSource = Box<dyn Fn() -> Option<FingerprintSalt> + Send + Sync>;
 
 #[derive(Default)]
-struct Parts {
-    forms: Vec<Form>,
+struct LazyParts {
+    forms: Vec<SecretForm>,
     salt: Option<SaltSource>,
     built: OnceLock<Scanner>,
 }
@@ -31,13 +31,13 @@ impl LazyScanner {
     /// The built-in rules and the exact values of these secrets, by name. `salt` is asked for when it is needed.
     pub fn new<'s>(
         secrets: impl IntoIterator<Item = (&'s str, &'s [u8])>,
-        salt: impl Fn() -> Option<Salt> + Send + Sync + 'static,
-    ) -> Result<Self, ExactError> {
+        salt: impl Fn() -> Option<FingerprintSalt> + Send + Sync + 'static,
+    ) -> Result<Self, RegisteredSecretError> {
         let mut forms = Vec::new();
         for (name, value) in secrets {
-            forms.extend(exact::forms(name, value)?);
+            forms.extend(registered_secrets::forms(name, value)?);
         }
-        Ok(Self(Arc::new(Parts { forms, salt: Some(Box::new(salt)), built: OnceLock::new() })))
+        Ok(Self(Arc::new(LazyParts { forms, salt: Some(Box::new(salt)), built: OnceLock::new() })))
     }
 
     /// The whole of it, built on first use.
@@ -48,18 +48,18 @@ impl LazyScanner {
         })
     }
 
-    pub fn redact(&self, input: &[u8]) -> Redacted {
+    pub fn redact(&self, input: &[u8]) -> RedactedOutput {
         if self.may_match(input) {
             return self.scanner().redact(input);
         }
-        Redacted { clean: input.to_vec(), findings: Vec::new(), refused: 0 }
+        RedactedOutput { clean: input.to_vec(), findings: Vec::new(), refused: 0 }
     }
 
-    pub fn search(&self, input: &[u8]) -> Searched {
+    pub fn search(&self, input: &[u8]) -> SearchReport {
         if self.may_match(input) {
             return self.scanner().search(input);
         }
-        Searched { findings: Vec::new(), refused: 0 }
+        SearchReport { findings: Vec::new(), refused: 0 }
     }
 
     /// As [`crate::redact_argv`], with the registered secrets.
@@ -67,12 +67,12 @@ impl LazyScanner {
         argv::redacted(argv, self)
     }
 
-    /// As [`Self::redact`], for what people read: text that only pretends to be a private key stays.
-    pub fn redact_for_people(&self, input: &[u8]) -> Redacted {
+    /// As [`Self::redact`], for people: text that only imitates a private key is kept.
+    pub fn redact_for_people(&self, input: &[u8]) -> RedactedOutput {
         ForPeople(self).redact(input)
     }
 
-    /// As [`Self::redact_argv`], for what people read.
+    /// As [`Self::redact_argv`], for people.
     pub fn redact_argv_for_people<A: AsRef<[u8]>>(
         &self,
         argv: &[A],
@@ -84,9 +84,9 @@ impl LazyScanner {
         LazyStream { scanner: self.clone(), seen: Vec::new(), given: 0, stream: None, grown: |stream| stream }
     }
 
-    /// As [`Stream::with_threads`], once the input is long.
+    /// As [`ScanStream::with_threads`], once the input is long.
     pub fn stream_with_threads(&self) -> LazyStream {
-        LazyStream { grown: Stream::with_threads, ..self.stream() }
+        LazyStream { grown: ScanStream::with_threads, ..self.stream() }
     }
 
     fn may_match(&self, input: &[u8]) -> bool {
@@ -98,22 +98,22 @@ impl LazyScanner {
         self.0.forms.iter().any(|form| contains(&lower, &form.announcement()))
     }
 
-    /// Whether `input` ends with what a secret may begin with.
-    fn is_started(&self, input: &[u8], pause: Pause) -> bool {
+    /// Whether `input` ends with a possible beginning of a secret.
+    fn is_started(&self, input: &[u8], pause: PauseLength) -> bool {
         self.0.forms.iter().any(|form| form.started(input, pause) > 0)
     }
 }
 
-impl Redacting for LazyScanner {
+impl ArgRedactor for LazyScanner {
     fn may_match(&self, input: &[u8]) -> bool {
         LazyScanner::may_match(self, input)
     }
 
-    fn redact(&self, input: &[u8]) -> Redacted {
+    fn redact(&self, input: &[u8]) -> RedactedOutput {
         LazyScanner::redact(self, input)
     }
 
-    fn fingerprint(&self, value: &[u8]) -> Option<Fingerprint> {
+    fn fingerprint(&self, value: &[u8]) -> Option<SecretFingerprint> {
         self.0.salt.as_ref().and_then(|salt| salt()).map(|salt| salt.fingerprint(value))
     }
 }
@@ -124,32 +124,32 @@ impl std::fmt::Debug for LazyScanner {
     }
 }
 
-/// As [`Stream`], built when the input has become long or suspicious.
+/// As [`ScanStream`], built when the input has become long or suspicious.
 #[derive(Debug)]
 pub struct LazyStream {
     scanner: LazyScanner,
-    /// Everything so far, until there is a stream that knows it.
+    /// All input so far, until the stream is built.
     seen: Vec<u8>,
-    /// So much of it was given out.
+    /// Bytes of it that were returned.
     given: usize,
-    stream: Option<Stream>,
-    /// What the stream becomes when there is one.
-    grown: fn(Stream) -> Stream,
+    stream: Option<ScanStream>,
+    /// Configures the stream when it is built.
+    grown: fn(ScanStream) -> ScanStream,
 }
 
 impl LazyStream {
-    /// As [`Stream::push`].
-    pub fn push(&mut self, chunk: &[u8], output: &mut Output) {
+    /// As [`ScanStream::push`].
+    pub fn push(&mut self, chunk: &[u8], output: &mut ScanOutput) {
         if self.stream.is_none() && self.seen.len() + chunk.len() <= SHORT {
             return self.seen.extend_from_slice(chunk);
         }
         self.stream().push(chunk, output);
     }
 
-    /// As [`Stream::settle`].
-    pub fn settle(&mut self, pause: Pause, output: &mut Output) {
+    /// As [`ScanStream::settle`].
+    pub fn settle(&mut self, pause: PauseLength, output: &mut ScanOutput) {
         let undecided = self.is_suspicious()
-            || tail::is_encoded(&self.seen)
+            || partial_secret::is_encoded(&self.seen)
             || self.scanner.is_started(&self.seen, pause);
         if self.stream.is_some() || undecided {
             return self.stream().settle(pause, output);
@@ -158,8 +158,8 @@ impl LazyStream {
         self.given = self.seen.len();
     }
 
-    /// As [`Stream::finish`].
-    pub fn finish(mut self, output: &mut Output) -> u64 {
+    /// As [`ScanStream::finish`].
+    pub fn finish(mut self, output: &mut ScanOutput) -> u64 {
         if self.stream.is_none() && self.is_suspicious() {
             self.stream();
         }
@@ -176,10 +176,10 @@ impl LazyStream {
         self.stream.is_none() && self.scanner.may_match(&self.seen)
     }
 
-    fn stream(&mut self) -> &mut Stream {
+    fn stream(&mut self) -> &mut ScanStream {
         let Self { scanner, seen, given, stream, grown } = self;
         stream.get_or_insert_with(|| {
-            grown(Stream::after(scanner.scanner().clone(), std::mem::take(seen), *given))
+            grown(ScanStream::after(scanner.scanner().clone(), std::mem::take(seen), *given))
         })
     }
 }

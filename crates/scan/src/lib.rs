@@ -1,54 +1,54 @@
-//! Finds secrets in bytes and takes them out, before the bytes are shown, sent or written down.
+//! The leak scanner: finds secrets in bytes and redacts them before the bytes are shown, sent or recorded.
 //!
-//! Two engines share one pass: the exact values of registered secrets, in every form in which they may leave, and rules
-//! about the shapes of credentials, which are data (`rules/`). Both look into URL encoding, base64, hex, escapes, gzip, UTF-16,
-//! terminal sequences and wrapped lines, three encodings deep.
+//! Two engines share one pass: the exact values of registered secrets in every form, and rules about the shapes of credentials,
+//! which are data (`rules/`). Both decode URL encoding, base64, hex, escapes, gzip, UTF-16, terminal sequences and wrapped lines,
+//! three encodings deep.
 //!
-//! A [`Scanner`] is built once. A [`Stream`] takes chunks and gives clean bytes and [`Finding`]s; the result does not depend
-//! on how the input was cut. Memory and time per byte are bounded whatever the input is.
+//! A [`Scanner`] is built once. A [`ScanStream`] takes chunks and returns clean bytes and [`Finding`]s; the result does not depend
+//! on the chunk boundaries. Memory and time per byte are bounded for every input.
 //!
-//! It does not decide what happens to a finding.
+//! The scanner does not decide what happens to a finding.
 
-mod ahead;
 mod allowlist;
 mod argv;
 mod decode;
 mod disguise;
-mod exact;
 mod finding;
 mod keywords;
-mod layer;
 mod lazy;
 mod matcher;
+mod parallel_windows;
+mod partial_secret;
+mod registered_secrets;
 mod repeat;
 pub mod rules;
 mod scanner;
 mod stream;
-mod tail;
+mod window;
 
-pub use allowlist::{Allowance, Allowlist, AllowlistError};
+pub use allowlist::{Allowlist, AllowlistEntry, AllowlistError};
 pub use argv::redact_argv;
-pub use exact::{ExactError, SHORTEST_SECRET};
-pub use finding::{Confidence, Encoding, Finding, Fingerprint, Layers, Salt};
+pub use finding::{Confidence, Encoding, EncodingLayers, Finding, FingerprintSalt, SecretFingerprint};
 pub use lazy::{LazyScanner, LazyStream};
-pub use scanner::{Builder, Redacted, Scanner, Searched};
-pub use stream::{Output, Pause, Stream, Treatment};
+pub use registered_secrets::{RegisteredSecretError, SHORTEST_SECRET};
+pub use scanner::{RedactedOutput, Scanner, ScannerBuilder, SearchReport};
+pub use stream::{FindingAction, PauseLength, ScanOutput, ScanStream};
 
 /// Below this an input is searched without building anything.
 const SHORT: usize = 4096;
 
-/// `input` without what the built-in rules find.
+/// Redacts `input` by the built-in rules.
 ///
-/// A short input in which no keyword stands and nothing is encoded costs no more than that: command lines pass here, on
-/// their way into the ledger, before the first command of a process runs.
-pub fn redact(input: &[u8]) -> Redacted {
+/// A short input without keywords and encodings needs no scanner: command lines pass here before the first command of a process
+/// runs.
+pub fn redact(input: &[u8]) -> RedactedOutput {
     if !may_match(input) {
-        return Redacted { clean: input.to_vec(), findings: Vec::new(), refused: 0 };
+        return RedactedOutput { clean: input.to_vec(), findings: Vec::new(), refused: 0 };
     }
     Scanner::built_in().redact(input)
 }
 
-/// Whether any rule has to look closer.
+/// Whether a rule may match.
 pub(crate) fn may_match(input: &[u8]) -> bool {
     if input.len() > SHORT {
         return true;

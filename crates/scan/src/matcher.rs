@@ -1,5 +1,4 @@
-//! Shapes that are code: what stands in every other line must be decided without a regular expression, and a private
-//! key is longer than one should look.
+//! Matchers in code, for shapes that are too frequent or too long for a regular expression.
 
 mod assignment;
 mod private_key;

@@ -1,4 +1,4 @@
-//! Output that repeats itself: zeros, the same line again and again. What was looked at once is not looked at again.
+//! Repetitive output, such as zeros or repeated lines, is scanned once.
 
 use memchr::memmem;
 

@@ -1,11 +1,11 @@
-//! Rules are data: files in `rules/`, one per family. A rule says which fixed strings are in every match, the shape around
-//! them, what a match must have besides, and examples.
+//! Rules are data: files in `rules/`, one per family. A rule has keywords that are in every match, the shape around them, further
+//! conditions, and examples.
 
+mod builtin_keywords;
 mod checksum;
 mod examples;
 mod file;
-mod gate;
-mod known;
+mod match_filter;
 mod template;
 
 use std::sync::{Arc, OnceLock};
@@ -13,31 +13,31 @@ use std::sync::{Arc, OnceLock};
 use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
 
+pub(crate) use builtin_keywords::KEYWORDS;
 pub(crate) use checksum::Checksum;
 pub use examples::{BadExample, check};
 pub use file::{RuleError, parse};
-pub(crate) use gate::{Gate, is_placeholder, is_reference, is_uuid, looks_random};
-pub(crate) use known::KEYWORDS;
+pub(crate) use match_filter::{MatchFilter, is_placeholder, is_reference, is_uuid, looks_random};
 pub use template::{TemplateError, expand};
 
 use crate::matcher::Matcher;
 
 /// One kind of credential.
 #[derive(Debug)]
-pub struct Rule {
+pub struct ScanRule {
     pub(crate) id: Arc<str>,
     pub(crate) about: String,
     /// One of these is in every match, in whatever case.
     pub(crate) keywords: Vec<String>,
-    pub(crate) shape: Shape,
-    pub(crate) gate: Gate,
+    pub(crate) shape: RuleShape,
+    pub(crate) gate: MatchFilter,
     pub(crate) checksum: Option<Checksum>,
-    pub(crate) strength: Strength,
+    pub(crate) strength: RuleStrength,
     pub(crate) examples: Vec<String>,
     pub(crate) counterexamples: Vec<String>,
 }
 
-impl Rule {
+impl ScanRule {
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -61,34 +61,34 @@ impl Rule {
     }
 }
 
-/// Whether a match speaks for itself or by what stands beside it.
+/// Whether a match is conclusive alone or by its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Strength {
+pub(crate) enum RuleStrength {
     Context,
     Shape,
 }
 
 #[derive(Debug)]
-pub(crate) enum Shape {
-    Pattern(Pattern),
+pub(crate) enum RuleShape {
+    Pattern(RulePattern),
     /// Too frequent or too long for a regular expression.
     Built(Matcher),
 }
 
 /// A regular expression that is looked for near a keyword.
 #[derive(Debug)]
-pub(crate) struct Pattern {
+pub(crate) struct RulePattern {
     pub(crate) text: String,
     /// How far before the keyword a match may begin. 0: the keyword is its beginning.
     pub(crate) before: usize,
     /// How far behind the keyword it may end.
     pub(crate) reach: usize,
-    pub(crate) edges: Edges,
-    compiled: OnceLock<Option<Compiled>>,
+    pub(crate) edges: RuleEdges,
+    compiled: OnceLock<Option<CompiledRules>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Compiled {
+pub(crate) struct CompiledRules {
     pub(crate) regex: Regex,
     /// No match is shorter.
     pub(crate) shortest: usize,
@@ -96,43 +96,43 @@ pub(crate) struct Compiled {
 
 /// What may stand beside a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Edges {
+pub(crate) enum RuleEdges {
     Anything,
     /// Neither a letter nor a digit.
     Token,
 }
 
-impl Pattern {
-    fn new(text: String, before: usize, reach: usize, edges: Edges) -> Self {
+impl RulePattern {
+    fn new(text: String, before: usize, reach: usize, edges: RuleEdges) -> Self {
         Self { text, before, reach, edges, compiled: OnceLock::new() }
     }
 
     /// Compiled when its keyword first turns up: most never do.
-    pub(crate) fn compiled(&self) -> Option<&Compiled> {
+    pub(crate) fn compiled(&self) -> Option<&CompiledRules> {
         self.compiled.get_or_init(|| compile(&self.text).ok()).as_ref()
     }
 }
 
-fn compile(text: &str) -> Result<Compiled, Box<regex_automata::meta::BuildError>> {
+fn compile(text: &str) -> Result<CompiledRules, Box<regex_automata::meta::BuildError>> {
     let syntax = syntax::Config::new().unicode(false).utf8(false);
     let config =
         Regex::config().utf8_empty(false).nfa_size_limit(Some(1 << 20)).hybrid_cache_capacity(1 << 18);
     let regex = Regex::builder().configure(config).syntax(syntax).build(text).map_err(Box::new)?;
     let parsed = regex_syntax::ParserBuilder::new().unicode(false).utf8(false).build().parse(text);
     let shortest = parsed.ok().and_then(|hir| hir.properties().minimum_len()).unwrap_or_default();
-    Ok(Compiled { regex, shortest })
+    Ok(CompiledRules { regex, shortest })
 }
 
 /// The rules that come with the crate, parsed on first use. Their examples are checked by the tests of this crate, which
 /// see every change to them; rules from elsewhere are checked by [`check`] when they are read.
-pub fn built_in() -> &'static [Arc<Rule>] {
-    static RULES: OnceLock<Vec<Arc<Rule>>> = OnceLock::new();
+pub fn built_in() -> &'static [Arc<ScanRule>] {
+    static RULES: OnceLock<Vec<Arc<ScanRule>>> = OnceLock::new();
     // INVARIANT: `every_family_can_be_read`.
     RULES.get_or_init(|| load().unwrap_or_default())
 }
 
 /// Reads the built-in rules anew.
-pub fn load() -> Result<Vec<Arc<Rule>>, RuleError> {
+pub fn load() -> Result<Vec<Arc<ScanRule>>, RuleError> {
     let mut rules = Vec::new();
     for (_, text) in FAMILIES {
         rules.extend(parse(text)?.into_iter().map(Arc::new));

@@ -1,134 +1,134 @@
-//! Chunks in, clean bytes and findings out.
+//! Streaming: takes chunks and returns clean bytes and findings.
 //!
-//! The input is looked at in windows that lie at fixed places, each with some bytes before and behind it. So the result does
-//! not depend on how the input was cut into chunks, a secret is found wherever it lies, and memory does not grow.
+//! The input is scanned in windows at fixed positions, each with some bytes before and after it. So the result does not depend on
+//! chunk boundaries, a secret is found at any position, and memory does not grow.
 
 use std::ops::Range;
 
-use crate::ahead::{Ahead, MOST_WINDOWS, Place, Task, Work};
 use crate::finding::{Finding, mark, merge};
-use crate::layer::{Looked, is_private_key};
 use crate::matcher::private_key_continues;
+use crate::parallel_windows::{InputRange, MOST_WINDOWS, ParallelScan, WindowTask, WindowWork};
+use crate::partial_secret;
 use crate::repeat;
 use crate::scanner::Scanner;
-use crate::tail;
+use crate::window::{WindowFindings, is_private_key};
 
-/// What a window decides about.
+/// Bytes that a window decides about.
 const WINDOW: usize = 256 << 10;
-/// What it sees behind that: the longest secret, in its longest encoding, that is found for certain.
+/// Bytes after the window that it reads: the longest secret, in its longest encoding, that is always found.
 const AHEAD: usize = 16 << 10;
-/// What it sees before: the name of a value, the beginning of an encoding.
+/// Bytes before the window that it reads: the name of a value, the start of an encoding.
 const BEHIND: usize = 4 << 10;
-/// A private key that goes on from window to window ends here at the latest.
+/// Maximum length of a private key that spans windows.
 const MOST_CONTINUED: usize = 1 << 20;
 
 /// One input on its way.
 #[derive(Debug)]
-pub struct Stream {
+pub struct ScanStream {
     scanner: Scanner,
     buffer: Vec<u8>,
     /// Where in the input the buffer begins.
     base: usize,
     /// Where the next window begins.
     next: usize,
-    /// Everything before this has been given out.
+    /// Everything before this was returned.
     given: usize,
-    /// Known, not yet given out: something that ends behind the last window.
+    /// Known findings that end after the last window.
     pending: Vec<Finding>,
     /// Where the last finding ends that was reported and kept.
     kept: usize,
     /// A private key without an end, and where it was last seen.
-    open: Option<Open>,
-    /// What reached to the end of the input when it was given in a pause: it may go on.
+    open: Option<OpenFinding>,
+    /// A finding that reached the end of the input in a pause and may continue.
     begun: Option<Finding>,
-    /// The last window repeated itself after so many bytes, and nothing was in it.
+    /// Period of the last window, if it repeated itself without findings.
     quiet: Option<usize>,
     refused: u64,
-    /// Windows that other threads look at; they lie between `next` and the end of the buffer.
-    ahead: Option<Ahead>,
+    /// Windows scanned by other threads, between `next` and the end of the buffer.
+    ahead: Option<ParallelScan>,
 }
 
 /// What is known of a window.
-enum Sight {
+enum WindowState {
     /// It goes on as the one before it did, and nothing was in that.
     Repeated,
-    Looked(Looked),
+    Looked(WindowFindings),
 }
 
-/// How long nothing has come.
+/// Length of a pause in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pause {
-    /// Whatever may be the beginning of a secret is held back.
+pub enum PauseLength {
+    /// Holds back every possible beginning of a secret.
     Short,
-    /// Somebody may be waiting for what is there: only what a registered secret or a private key begins with is held back.
+    /// A reader may be waiting: holds back only beginnings of registered secrets and private keys.
     Long,
-    /// Somebody is waiting, such as a person before a prompt: nothing is held back. Enough letters that a registered
-    /// secret begins with, and a private key that has begun, are taken for the whole.
+    /// A reader is waiting, such as a person at a prompt: holds nothing back. A long enough prefix of a registered secret, and an
+    /// unfinished private key, count as the whole.
     TooLong,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenFinding {
     finding: Finding,
     since: usize,
 }
 
 /// What has come out so far. Reuse it and take what is in it, or let it grow.
 #[derive(Debug, Default)]
-pub struct Output {
+pub struct ScanOutput {
     /// The input with `[redacted:RULE]` in place of each finding.
     pub clean: Vec<u8>,
     pub findings: Vec<Finding>,
-    wanted: Wanted,
-    judge: Option<Judge>,
+    wanted: ScanMode,
+    judge: Option<FindingPolicy>,
 }
 
-/// What becomes of a finding. It depends on what was found, not on where.
+/// What happens to a finding. Depends on the finding, not on its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Treatment {
-    /// `[redacted:RULE]` takes its place.
+pub enum FindingAction {
+    /// Replaced by `[redacted:RULE]`.
     Redact,
-    /// It is reported and stays.
+    /// Reported and kept.
     Keep,
-    /// `[redacted:RULE]` takes its place and nothing follows.
+    /// Replaced by `[redacted:RULE]`, and the output ends.
     Stop,
 }
 
-struct Judge(Box<dyn Fn(&Finding) -> Treatment + Send + Sync>);
+struct FindingPolicy(Box<dyn Fn(&Finding) -> FindingAction + Send + Sync>);
 
-impl std::fmt::Debug for Judge {
+impl std::fmt::Debug for FindingPolicy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Judge")
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Wanted {
+enum ScanMode {
     #[default]
     Everything,
     Findings,
-    /// Something was found after which nothing follows.
+    /// A finding ended the output.
     NoMore,
 }
 
-impl Output {
+impl ScanOutput {
     /// `clean` stays empty.
     pub fn findings_only() -> Self {
-        Self { wanted: Wanted::Findings, ..Self::default() }
+        Self { wanted: ScanMode::Findings, ..Self::default() }
     }
 
-    /// `judge` says what becomes of each finding.
-    pub fn judged_by(judge: impl Fn(&Finding) -> Treatment + Send + Sync + 'static) -> Self {
-        Self { judge: Some(Judge(Box::new(judge))), ..Self::default() }
+    /// `judge` decides about each finding.
+    pub fn judged_by(judge: impl Fn(&Finding) -> FindingAction + Send + Sync + 'static) -> Self {
+        Self { judge: Some(FindingPolicy(Box::new(judge))), ..Self::default() }
     }
 
-    /// Whether something was found after which nothing follows.
+    /// Whether a finding ended the output.
     pub fn is_stopped(&self) -> bool {
-        self.wanted == Wanted::NoMore
+        self.wanted == ScanMode::NoMore
     }
 
-    fn treatment(&self, finding: &Finding) -> Treatment {
-        self.judge.as_ref().map_or(Treatment::Redact, |judge| judge.0(finding))
+    fn treatment(&self, finding: &Finding) -> FindingAction {
+        self.judge.as_ref().map_or(FindingAction::Redact, |judge| judge.0(finding))
     }
 
     /// What was found, without what became of it.
@@ -139,13 +139,13 @@ impl Output {
     }
 
     pub(crate) fn copy(&mut self, bytes: &[u8]) {
-        if self.wanted == Wanted::Everything {
+        if self.wanted == ScanMode::Everything {
             self.clean.extend_from_slice(bytes);
         }
     }
 }
 
-impl Stream {
+impl ScanStream {
     pub(crate) fn new(scanner: Scanner) -> Self {
         Self {
             scanner,
@@ -163,9 +163,9 @@ impl Stream {
         }
     }
 
-    /// Other threads look at what is long: what a command prints is read and passed on meanwhile. The result is the same.
+    /// Scans long input on other threads, so that output is relayed meanwhile. The result is the same.
     pub fn with_threads(mut self) -> Self {
-        self.ahead = Some(Ahead::default());
+        self.ahead = Some(ParallelScan::default());
         self
     }
 
@@ -175,8 +175,8 @@ impl Stream {
         Self { buffer: seen, given, ..Self::new(scanner) }
     }
 
-    /// Takes a chunk; gives what is decided.
-    pub fn push(&mut self, mut chunk: &[u8], output: &mut Output) {
+    /// Takes a chunk and returns what is decided.
+    pub fn push(&mut self, mut chunk: &[u8], output: &mut ScanOutput) {
         while !chunk.is_empty() {
             let full = self.unseen() + WINDOW + AHEAD;
             let room = full.saturating_sub(self.end());
@@ -194,9 +194,9 @@ impl Stream {
         self.take_done(output);
     }
 
-    /// The input is quiet: gives everything but what may be the beginning of a secret, as far as the pause allows. Without a
-    /// call to this, what is given depends on the bytes alone; with it, on the pauses as well.
-    pub fn settle(&mut self, pause: Pause, output: &mut Output) {
+    /// Handles a pause: returns everything except possible beginnings of a secret, as far as the pause permits. With this call the
+    /// result depends on the pauses too.
+    pub fn settle(&mut self, pause: PauseLength, output: &mut ScanOutput) {
         self.take_back(0, output);
         if self.open.is_some() || self.given >= self.end() {
             return;
@@ -208,10 +208,10 @@ impl Stream {
         let looked = self.scanner.look(self.bytes(seen.clone()));
         let mut found = self.located(looked, &seen, &(self.next.min(self.given).min(from)..self.end()));
         let limit = match pause {
-            Pause::Short | Pause::Long => {
-                self.end() - tail::undecided(&self.scanner.0, self.bytes(seen), pause)
+            PauseLength::Short | PauseLength::Long => {
+                self.end() - partial_secret::undecided(&self.scanner.0, self.bytes(seen), pause)
             }
-            Pause::TooLong => self.at_last(seen, &mut found, output),
+            PauseLength::TooLong => self.at_last(seen, &mut found, output),
         };
         let held = std::mem::take(&mut self.pending);
         self.pending = merge(held.iter().cloned().chain(found).collect());
@@ -220,26 +220,26 @@ impl Stream {
         self.pending = held.into_iter().filter(|finding| finding.end > self.given).collect();
     }
 
-    /// Takes a registered secret that has begun for the whole; where the answer to one would be more than a mark, it is held
-    /// back until it is one.
-    fn at_last(&self, seen: Range<usize>, found: &mut Vec<Finding>, output: &Output) -> usize {
+    /// Treats a begun registered secret as the whole. If the policy does more than redact it, it is held back until it is complete.
+    fn at_last(&self, seen: Range<usize>, found: &mut Vec<Finding>, output: &ScanOutput) -> usize {
         let engine = &self.scanner.0;
-        let Some(started) = tail::started_form(engine, self.bytes(seen), Pause::TooLong) else {
+        let Some(started) = partial_secret::started_form(engine, self.bytes(seen), PauseLength::TooLong)
+        else {
             return self.end();
         };
         let start = self.end() - started.length;
         let finding = started.form.found(start..self.end(), engine.salt.as_ref());
         match output.treatment(&finding) {
-            Treatment::Stop => return start,
-            Treatment::Redact => found.push(finding),
+            FindingAction::Stop => return start,
+            FindingAction::Redact => found.push(finding),
             // Told when it is whole.
-            Treatment::Keep => {}
+            FindingAction::Keep => {}
         }
         self.end()
     }
 
-    /// The input has ended: gives the rest, and how often a limit stopped the search, as [`Stream::refused`].
-    pub fn finish(mut self, output: &mut Output) -> u64 {
+    /// Ends the input: returns the rest, and how often a limit stopped the search, as [`ScanStream::refused`].
+    pub fn finish(mut self, output: &mut ScanOutput) -> u64 {
         self.take_back(0, output);
         while self.next < self.end() {
             self.window(output);
@@ -248,12 +248,12 @@ impl Stream {
         self.refused
     }
 
-    /// How often a limit stopped the search (compressed bombs, shapes without end). Not 0: do not take the rest for clean.
+    /// How often a limit stopped the search (decompression bombs, unbounded shapes). If not 0, the rest may contain secrets.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// How much of the input is decided: it is clean, but for the findings that have been given out.
+    /// How much of the input is decided: clean except for the returned findings.
     pub fn decided(&self) -> usize {
         self.given
     }
@@ -267,82 +267,92 @@ impl Stream {
         self.buffer.get(start..end).unwrap_or_default()
     }
 
-    /// Where the first window begins that nobody looks at.
+    /// Start of the first window that no thread scans.
     fn unseen(&self) -> usize {
         let last = self.ahead.as_ref().and_then(|ahead| ahead.tasks.back());
         last.map_or(self.next, |task| task.place.window.end)
     }
 
-    fn place(&self, start: usize) -> Place {
+    fn place(&self, start: usize) -> InputRange {
         let window = start..(start + WINDOW).min(self.end());
         let seen = window.start.saturating_sub(BEHIND).max(self.base)..(window.end + AHEAD).min(self.end());
-        Place { window, seen }
+        InputRange { window, seen }
     }
 
-    fn window(&mut self, output: &mut Output) {
+    fn window(&mut self, output: &mut ScanOutput) {
         let place = self.place(self.next);
         let seen = self.bytes(place.seen.clone());
         // Where the last window repeated itself and this one goes on with that, everything in it was in the last one.
         let sight = match self.quiet.is_some_and(|period| repeat::repeats(seen, period)) {
-            true => Sight::Repeated,
-            false => Sight::Looked(self.scanner.look(seen)),
+            true => WindowState::Repeated,
+            false => WindowState::Looked(self.scanner.look(seen)),
         };
         self.decide(place, sight, output);
     }
 
-    /// Gives the window that is full to another thread.
-    fn hand_out(&mut self, mut ahead: Ahead, output: &mut Output) {
+    /// Hands the full window to another thread.
+    fn hand_out(&mut self, mut ahead: ParallelScan, output: &mut ScanOutput) {
         let start = ahead.tasks.back().map_or(self.next, |task| task.place.window.end);
         let place = self.place(start);
         let seen = self.bytes(place.seen.clone());
         let again = ahead.period.filter(|period| repeat::repeats(seen, *period));
         ahead.period = again.or_else(|| repeat::period(seen));
-        let work = again.map(Work::Repeats).or_else(|| ahead.hand(&self.scanner, seen).map(Work::Handed));
+        let work = again
+            .map(WindowWork::Repeats)
+            .or_else(|| ahead.hand(&self.scanner, seen).map(WindowWork::Handed));
         let is_on_its_way = work.is_some();
-        ahead.tasks.extend(work.map(|work| Task { place, work }));
+        ahead.tasks.extend(work.map(|work| WindowTask { place, work }));
         self.ahead = Some(ahead);
         if is_on_its_way {
             return self.take_back(MOST_WINDOWS, output);
         }
-        // There are no threads to be had.
+        // No threads are available.
         self.take_back(0, output);
         self.window(output);
     }
 
     /// Takes what is done, without waiting.
-    fn take_done(&mut self, output: &mut Output) {
-        while let Some(looked) = self.ahead.as_ref().and_then(Ahead::first_done) {
+    fn take_done(&mut self, output: &mut ScanOutput) {
+        while let Some(looked) = self.ahead.as_ref().and_then(ParallelScan::first_done) {
             self.take_first(looked, output);
         }
     }
 
     /// Waits until no more than `most` windows are on their way.
-    fn take_back(&mut self, most: usize, output: &mut Output) {
+    fn take_back(&mut self, most: usize, output: &mut ScanOutput) {
         while self.ahead.as_ref().is_some_and(|ahead| ahead.tasks.len() > most) {
             self.take_first(None, output);
         }
     }
 
-    fn take_first(&mut self, looked: Option<Looked>, output: &mut Output) {
-        let Some(Task { place, work }) = self.ahead.as_mut().and_then(|ahead| ahead.tasks.pop_front()) else {
+    fn take_first(&mut self, looked: Option<WindowFindings>, output: &mut ScanOutput) {
+        let Some(WindowTask { place, work }) = self.ahead.as_mut().and_then(|ahead| ahead.tasks.pop_front())
+        else {
             return;
         };
         let own = |stream: &Self| stream.scanner.look(stream.bytes(place.seen.clone()));
         let sight = match (looked, work) {
-            (Some(looked), _) => Sight::Looked(looked),
-            (None, Work::Repeats(period)) if self.quiet == Some(period) => Sight::Repeated,
-            (None, Work::Repeats(_)) => Sight::Looked(own(self)),
-            (None, Work::Handed(handed)) => Sight::Looked(handed.wait().unwrap_or_else(|| own(self))),
+            (Some(looked), _) => WindowState::Looked(looked),
+            (None, WindowWork::Repeats(period)) if self.quiet == Some(period) => WindowState::Repeated,
+            (None, WindowWork::Repeats(_)) => WindowState::Looked(own(self)),
+            (None, WindowWork::Handed(handed)) => {
+                WindowState::Looked(handed.wait().unwrap_or_else(|| own(self)))
+            }
         };
         self.decide(place, sight, output);
     }
 
     /// Windows are decided one after the other.
-    fn decide(&mut self, Place { window, seen }: Place, sight: Sight, output: &mut Output) {
+    fn decide(
+        &mut self,
+        InputRange { window, seen }: InputRange,
+        sight: WindowState,
+        output: &mut ScanOutput,
+    ) {
         self.continue_open(&window, seen.end);
         let found = match sight {
-            Sight::Repeated => Vec::new(),
-            Sight::Looked(looked) => {
+            WindowState::Repeated => Vec::new(),
+            WindowState::Looked(looked) => {
                 let is_quiet = looked.findings.is_empty() && looked.refused == 0 && self.open.is_none();
                 self.quiet = if is_quiet { repeat::period(self.bytes(seen.clone())) } else { None };
                 self.located(looked, &seen, &window)
@@ -351,7 +361,7 @@ impl Stream {
         let cut =
             found.iter().find(|finding| finding.end == seen.end && is_private_key(&self.scanner.0, finding));
         if let Some(finding) = cut {
-            self.open = Some(Open { finding: finding.clone(), since: seen.end });
+            self.open = Some(OpenFinding { finding: finding.clone(), since: seen.end });
         }
         self.pending.extend(found);
         self.pending = merge(std::mem::take(&mut self.pending));
@@ -361,7 +371,12 @@ impl Stream {
     }
 
     /// Findings of `seen` that begin in `window`.
-    fn located(&mut self, looked: Looked, seen: &Range<usize>, window: &Range<usize>) -> Vec<Finding> {
+    fn located(
+        &mut self,
+        looked: WindowFindings,
+        seen: &Range<usize>,
+        window: &Range<usize>,
+    ) -> Vec<Finding> {
         self.refused += looked.refused;
         let mut findings = looked.findings;
         for finding in &mut findings {
@@ -380,16 +395,16 @@ impl Stream {
         self.pending.push(Finding { start: window.start.min(open.since), ..open.finding.clone() });
         let whole = open.finding.end - open.finding.start;
         if open.finding.end == seen && whole < MOST_CONTINUED {
-            self.open = Some(Open { since: seen, ..open });
+            self.open = Some(OpenFinding { since: seen, ..open });
         }
     }
 
     /// Gives everything before `limit` but what a finding covers that ends behind it.
-    fn give(&mut self, limit: usize, output: &mut Output) {
+    fn give(&mut self, limit: usize, output: &mut ScanOutput) {
         let pending = std::mem::take(&mut self.pending);
         for finding in pending {
             let treatment = output.treatment(&finding);
-            if treatment == Treatment::Keep {
+            if treatment == FindingAction::Keep {
                 self.keep(finding, output);
                 continue;
             }
@@ -409,8 +424,8 @@ impl Stream {
                 output.report(finding.clone());
             }
             self.begun = (finding.end == self.end()).then_some(finding);
-            if treatment == Treatment::Stop {
-                output.wanted = Wanted::NoMore;
+            if treatment == FindingAction::Stop {
+                output.wanted = ScanMode::NoMore;
             }
         }
         if self.pending.is_empty() {
@@ -419,14 +434,14 @@ impl Stream {
     }
 
     /// Reports what stays where it is, once: a pause and a window may both see it.
-    fn keep(&mut self, finding: Finding, output: &mut Output) {
+    fn keep(&mut self, finding: Finding, output: &mut ScanOutput) {
         if finding.start >= self.kept && finding.end > self.given {
             self.kept = finding.end;
             output.report(finding);
         }
     }
 
-    fn give_plain(&mut self, to: usize, output: &mut Output) {
+    fn give_plain(&mut self, to: usize, output: &mut ScanOutput) {
         if to > self.given {
             output.copy(self.bytes(self.given..to));
             self.given = to;

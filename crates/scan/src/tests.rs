@@ -6,7 +6,7 @@ fn text(input: &str) -> String {
     String::from_utf8(redact(input.as_bytes()).clean).unwrap()
 }
 
-/// Secrets are put together here so that no scanner takes this file for a leak.
+/// Built from parts, so that no scanner takes this file for a leak.
 fn fake(prefix: &str, length: usize) -> String {
     let body = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0";
     prefix.chars().chain(body.chars().cycle().take(length)).collect()

@@ -1,15 +1,15 @@
-//! Addresses and names that are not somewhere on the internet: the machine itself, its network, its cloud.
+//! Special addresses and names: this machine, its networks and its cloud.
 //!
-//! A program that is allowed to talk to a host is not thereby allowed to talk to these (S002-14). The ranges are the
-//! special-purpose registries of IANA as a whole; an IPv4 address inside an IPv6 one counts as that IPv4 address.
+//! An allowed host does not include these (S002-14). The ranges are the special-purpose registries of IANA; an IPv4 address
+//! embedded in an IPv6 one counts as that IPv4 address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Why an address or a name is special.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Special {
-    /// A cloud hands credentials to whoever asks here. Never allowed.
+pub enum SpecialAddress {
+    /// Metadata service of a cloud, which gives credentials to every client. Never allowed.
     Metadata,
     Loopback,
     Unspecified,
@@ -21,12 +21,12 @@ pub enum Special {
     Broadcast,
     Benchmark,
     Documentation,
-    /// The address of a tunnel or translator: where it leads is decided elsewhere.
+    /// A tunnel or translator, whose final destination is unknown.
     Tunnel,
     Reserved,
 }
 
-impl fmt::Display for Special {
+impl fmt::Display for SpecialAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Metadata => "the metadata service of a cloud",
@@ -45,22 +45,21 @@ impl fmt::Display for Special {
     }
 }
 
-/// What is special about an address; `None` for an ordinary one on the internet.
-pub fn special_address(address: IpAddr) -> Option<Special> {
+/// Classifies an address; `None` for an ordinary public one.
+pub fn special_address(address: IpAddr) -> Option<SpecialAddress> {
     match address {
         IpAddr::V4(address) => special_v4(address),
         IpAddr::V6(address) => special_v6(address),
     }
 }
 
-/// What is special about a name, in lower case and without a final dot. What an ordinary name resolves to is for
-/// whoever resolves it to judge.
-pub fn special_name(name: &str) -> Option<Special> {
+/// Classifies a name in lower case without a final dot. The addresses of an ordinary name are checked where it is resolved.
+pub fn special_name(name: &str) -> Option<SpecialAddress> {
     if METADATA_NAMES.contains(&name) {
-        return Some(Special::Metadata);
+        return Some(SpecialAddress::Metadata);
     }
     let local = LOCAL_NAMES.contains(&name) || name.ends_with(".localhost") || name.ends_with(".localdomain");
-    local.then_some(Special::Loopback)
+    local.then_some(SpecialAddress::Loopback)
 }
 
 const METADATA_V4: &[Ipv4Addr] = &[
@@ -96,59 +95,63 @@ const METADATA_NAMES: &[&str] = &[
 const LOCAL_NAMES: &[&str] =
     &["localhost", "localdomain", "ip6-localhost", "ip6-loopback", "local", "loopback", "broadcasthost"];
 
-fn special_v4(address: Ipv4Addr) -> Option<Special> {
+fn special_v4(address: Ipv4Addr) -> Option<SpecialAddress> {
     if METADATA_V4.contains(&address) {
-        return Some(Special::Metadata);
+        return Some(SpecialAddress::Metadata);
     }
     Some(match address.octets() {
-        [0, 0, 0, 0] => Special::Unspecified,
-        [0, ..] => Special::Reserved,
-        [127, ..] => Special::Loopback,
-        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Special::Private,
-        [169, 254, ..] => Special::LinkLocal,
-        [100, 64..=127, ..] => Special::Shared,
-        [198, 18..=19, ..] => Special::Benchmark,
-        [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => Special::Documentation,
-        [192, 88, 99, _] => Special::Tunnel,
-        [192, 0, 0, _] | [192, 31, 196, _] | [192, 52, 193, _] | [192, 175, 48, _] => Special::Reserved,
-        [255, 255, 255, 255] => Special::Broadcast,
-        [224..=239, ..] => Special::Multicast,
-        [240..=255, ..] => Special::Reserved,
+        [0, 0, 0, 0] => SpecialAddress::Unspecified,
+        [0, ..] => SpecialAddress::Reserved,
+        [127, ..] => SpecialAddress::Loopback,
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => SpecialAddress::Private,
+        [169, 254, ..] => SpecialAddress::LinkLocal,
+        [100, 64..=127, ..] => SpecialAddress::Shared,
+        [198, 18..=19, ..] => SpecialAddress::Benchmark,
+        [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => SpecialAddress::Documentation,
+        [192, 88, 99, _] => SpecialAddress::Tunnel,
+        [192, 0, 0, _] | [192, 31, 196, _] | [192, 52, 193, _] | [192, 175, 48, _] => {
+            SpecialAddress::Reserved
+        }
+        [255, 255, 255, 255] => SpecialAddress::Broadcast,
+        [224..=239, ..] => SpecialAddress::Multicast,
+        [240..=255, ..] => SpecialAddress::Reserved,
         _ => return None,
     })
 }
 
-fn special_v6(address: Ipv6Addr) -> Option<Special> {
+fn special_v6(address: Ipv6Addr) -> Option<SpecialAddress> {
     if METADATA_V6.contains(&address) {
-        return Some(Special::Metadata);
+        return Some(SpecialAddress::Metadata);
     }
     match address.segments() {
-        [0, 0, 0, 0, 0, 0, 0, 0] => Some(Special::Unspecified),
-        [0, 0, 0, 0, 0, 0, 0, 1] => Some(Special::Loopback),
+        [0, 0, 0, 0, 0, 0, 0, 0] => Some(SpecialAddress::Unspecified),
+        [0, 0, 0, 0, 0, 0, 0, 1] => Some(SpecialAddress::Loopback),
         // Mapped, and NAT64 by the well-known prefix: the same destination as the address inside.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             special_v4(embedded(high, low))
         }
-        // Compatible, translated: nobody uses them any more, so nobody means well by them.
+        // Compatible and translated addresses are obsolete, so only an attack would use them.
         [0, 0, 0, 0, 0, 0, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => {
-            special_v4(embedded(high, low)).or(Some(Special::Reserved))
+            special_v4(embedded(high, low)).or(Some(SpecialAddress::Reserved))
         }
-        [0x64, 0xff9b, 1, ..] => Some(Special::Private),
+        [0x64, 0xff9b, 1, ..] => Some(SpecialAddress::Private),
         // 6to4 and Teredo; the latter has the bits of the address inverted.
-        [0x2002, high, low, ..] => special_v4(embedded(high, low)).or(Some(Special::Tunnel)),
-        [0x2001, 0, .., high, low] => special_v4(embedded(!high, !low)).or(Some(Special::Tunnel)),
+        [0x2002, high, low, ..] => special_v4(embedded(high, low)).or(Some(SpecialAddress::Tunnel)),
+        [0x2001, 0, .., high, low] => special_v4(embedded(!high, !low)).or(Some(SpecialAddress::Tunnel)),
         // ISATAP, whatever the prefix.
-        [.., 0 | 0x200, 0x5efe, high, low] => special_v4(embedded(high, low)).or(Some(Special::Tunnel)),
-        [0x2001, 2, 0, ..] => Some(Special::Benchmark),
-        [0x2001, 0xdb8, ..] | [0x3fff, 0..=0x0fff, ..] => Some(Special::Documentation),
-        [0x2001, 0..=0x01ff, ..] => Some(Special::Reserved),
-        [0x2620, 0x4f, 0x8000, ..] => Some(Special::Reserved),
-        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Some(Special::Private),
-        [0xfe80..=0xfebf, ..] => Some(Special::LinkLocal),
-        [0xff00..=0xffff, ..] => Some(Special::Multicast),
+        [.., 0 | 0x200, 0x5efe, high, low] => {
+            special_v4(embedded(high, low)).or(Some(SpecialAddress::Tunnel))
+        }
+        [0x2001, 2, 0, ..] => Some(SpecialAddress::Benchmark),
+        [0x2001, 0xdb8, ..] | [0x3fff, 0..=0x0fff, ..] => Some(SpecialAddress::Documentation),
+        [0x2001, 0..=0x01ff, ..] => Some(SpecialAddress::Reserved),
+        [0x2620, 0x4f, 0x8000, ..] => Some(SpecialAddress::Reserved),
+        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Some(SpecialAddress::Private),
+        [0xfe80..=0xfebf, ..] => Some(SpecialAddress::LinkLocal),
+        [0xff00..=0xffff, ..] => Some(SpecialAddress::Multicast),
         [0x2000..=0x3fff, ..] => None,
-        // The internet is 2000::/3; everything else is not handed out.
-        _ => Some(Special::Reserved),
+        // Public addresses are in 2000::/3; everything else is unassigned.
+        _ => Some(SpecialAddress::Reserved),
     }
 }
 
@@ -162,47 +165,47 @@ mod tests {
 
     use super::*;
 
-    fn special(text: &str) -> Option<Special> {
+    fn special(text: &str) -> Option<SpecialAddress> {
         special_address(text.parse().unwrap_or_else(|_| panic!("{text}")))
     }
 
     #[test]
     fn s002_14_the_machine_and_its_network_are_special() {
         for (text, expected) in [
-            ("127.0.0.1", Special::Loopback),
-            ("127.255.255.254", Special::Loopback),
-            ("0.0.0.0", Special::Unspecified),
-            ("0.1.2.3", Special::Reserved),
-            ("10.0.0.1", Special::Private),
-            ("172.16.0.1", Special::Private),
-            ("172.31.255.255", Special::Private),
-            ("192.168.1.1", Special::Private),
-            ("169.254.1.1", Special::LinkLocal),
-            ("100.64.0.1", Special::Shared),
-            ("100.127.255.255", Special::Shared),
-            ("198.18.0.1", Special::Benchmark),
-            ("192.0.2.1", Special::Documentation),
-            ("192.88.99.1", Special::Tunnel),
-            ("192.0.0.1", Special::Reserved),
-            ("224.0.0.1", Special::Multicast),
-            ("239.255.255.255", Special::Multicast),
-            ("240.0.0.1", Special::Reserved),
-            ("255.255.255.255", Special::Broadcast),
-            ("::", Special::Unspecified),
-            ("::1", Special::Loopback),
-            ("fc00::1", Special::Private),
-            ("fdff::1", Special::Private),
-            ("fe80::1", Special::LinkLocal),
-            ("fec0::1", Special::Private),
-            ("ff02::1", Special::Multicast),
-            ("2001:db8::1", Special::Documentation),
-            ("3fff::1", Special::Documentation),
-            ("2001:2::1", Special::Benchmark),
-            ("2001:10::1", Special::Reserved),
-            ("100::1", Special::Reserved),
-            ("5f00::1", Special::Reserved),
-            ("4000::1", Special::Reserved),
-            ("64:ff9b:1::1", Special::Private),
+            ("127.0.0.1", SpecialAddress::Loopback),
+            ("127.255.255.254", SpecialAddress::Loopback),
+            ("0.0.0.0", SpecialAddress::Unspecified),
+            ("0.1.2.3", SpecialAddress::Reserved),
+            ("10.0.0.1", SpecialAddress::Private),
+            ("172.16.0.1", SpecialAddress::Private),
+            ("172.31.255.255", SpecialAddress::Private),
+            ("192.168.1.1", SpecialAddress::Private),
+            ("169.254.1.1", SpecialAddress::LinkLocal),
+            ("100.64.0.1", SpecialAddress::Shared),
+            ("100.127.255.255", SpecialAddress::Shared),
+            ("198.18.0.1", SpecialAddress::Benchmark),
+            ("192.0.2.1", SpecialAddress::Documentation),
+            ("192.88.99.1", SpecialAddress::Tunnel),
+            ("192.0.0.1", SpecialAddress::Reserved),
+            ("224.0.0.1", SpecialAddress::Multicast),
+            ("239.255.255.255", SpecialAddress::Multicast),
+            ("240.0.0.1", SpecialAddress::Reserved),
+            ("255.255.255.255", SpecialAddress::Broadcast),
+            ("::", SpecialAddress::Unspecified),
+            ("::1", SpecialAddress::Loopback),
+            ("fc00::1", SpecialAddress::Private),
+            ("fdff::1", SpecialAddress::Private),
+            ("fe80::1", SpecialAddress::LinkLocal),
+            ("fec0::1", SpecialAddress::Private),
+            ("ff02::1", SpecialAddress::Multicast),
+            ("2001:db8::1", SpecialAddress::Documentation),
+            ("3fff::1", SpecialAddress::Documentation),
+            ("2001:2::1", SpecialAddress::Benchmark),
+            ("2001:10::1", SpecialAddress::Reserved),
+            ("100::1", SpecialAddress::Reserved),
+            ("5f00::1", SpecialAddress::Reserved),
+            ("4000::1", SpecialAddress::Reserved),
+            ("64:ff9b:1::1", SpecialAddress::Private),
         ] {
             assert_eq!(special(text), Some(expected), "{text}");
         }
@@ -221,10 +224,10 @@ mod tests {
             "2a00::5efe:127.0.0.1",
             "2a00::200:5efe:127.0.0.1",
         ] {
-            assert_eq!(special(text), Some(Special::Loopback), "{text}");
+            assert_eq!(special(text), Some(SpecialAddress::Loopback), "{text}");
         }
         for text in ["2002:808:808::", "2001:0:1234::f7f7:f7f7", "2a00::5efe:8.8.8.8"] {
-            assert_eq!(special(text), Some(Special::Tunnel), "{text}");
+            assert_eq!(special(text), Some(SpecialAddress::Tunnel), "{text}");
         }
     }
 
@@ -243,17 +246,17 @@ mod tests {
             "2002:a9fe:a9fe::1",
             "2001:0:1::5601:5601",
         ] {
-            assert_eq!(special(text), Some(Special::Metadata), "{text}");
+            assert_eq!(special(text), Some(SpecialAddress::Metadata), "{text}");
         }
         for name in ["metadata.google.internal", "metadata.aws.internal", "metadata", "instance-data"] {
-            assert_eq!(special_name(name), Some(Special::Metadata), "{name}");
+            assert_eq!(special_name(name), Some(SpecialAddress::Metadata), "{name}");
         }
     }
 
     #[test]
     fn names_of_this_machine_are_special() {
         for name in ["localhost", "a.localhost", "a.b.localhost", "localhost.localdomain", "ip6-localhost"] {
-            assert_eq!(special_name(name), Some(Special::Loopback), "{name}");
+            assert_eq!(special_name(name), Some(SpecialAddress::Loopback), "{name}");
         }
         for name in ["example.org", "notlocalhost", "localhost.example.org", "metadata.example.org"] {
             assert_eq!(special_name(name), None, "{name}");
@@ -288,7 +291,7 @@ mod tests {
     }
 
     proptest! {
-        /// The classes that the standard library knows, as a second opinion.
+        /// Compares with the classes of the standard library.
         #[test]
         fn the_standard_library_agrees(bits in any::<u32>(), wide in any::<u128>()) {
             let v4 = Ipv4Addr::from_bits(bits);

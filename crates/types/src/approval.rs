@@ -1,4 +1,4 @@
-//! A question to a person as plain data: what is shown in every channel is made from the same [`Card`].
+//! Approvals as plain data: every channel shows the same [`ApprovalPrompt`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,9 +6,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::workspace::words;
-use crate::{Bytes, CredentialKind, SessionId, UnknownWord};
+use crate::{ByteString, CredentialKind, SessionId, UnknownKeyword};
 
-/// Who did something.
+/// Author of an action or answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "principal", rename_all = "kebab-case")]
 pub enum Principal {
@@ -17,31 +17,31 @@ pub enum Principal {
         uid: u32,
         /// The login name, where the machine knows one.
         name: Option<String>,
-        /// The node where they are: users of two machines with one number are two people.
+        /// Node of the user: the same user id on two machines is two people.
         node: String,
-        /// The terminal they sit at.
+        /// Terminal of the person.
         terminal: Option<String>,
     },
-    /// A person who has shown a credential of this account.
+    /// A person who authenticated with a credential of this account.
     Account {
         name: String,
         /// The id of the credential, never the secret.
         credential: String,
         node: String,
     },
-    /// Somebody who has not shown who they are.
+    /// An unauthenticated client.
     Stranger {
-        /// Where they came from.
+        /// Origin of the connection.
         source: String,
     },
-    /// A program that asks: never somebody who answers.
+    /// A program that makes requests. It never answers one.
     Agent { session: SessionId, name: Option<String> },
-    /// Ringfence itself: time ran out, nobody was there, a crash was cleaned up.
+    /// Ringfence itself: for expiry, a missing approver or recovery after a crash.
     System,
 }
 
 impl Principal {
-    /// Whether it is somebody who may answer a question, if their rights say so.
+    /// Whether this principal may answer approvals, if its rights permit.
     pub fn is_person(&self) -> bool {
         match self {
             Self::Operator { .. } | Self::Account { .. } => true,
@@ -49,7 +49,7 @@ impl Principal {
         }
     }
 
-    /// What makes two principals the same: a person at two terminals is one.
+    /// Identity for comparison: a person at two terminals is one.
     pub fn identity(&self) -> String {
         match self {
             Self::Operator { uid, node, .. } => format!("operator:{uid}@{node}"),
@@ -63,7 +63,7 @@ impl Principal {
 
 impl fmt::Display for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |text: &str| Bytes::from(text).display();
+        let shown = |text: &str| ByteString::from(text).display();
         match self {
             Self::Operator { uid, name, terminal, .. } => {
                 match name {
@@ -75,7 +75,7 @@ impl fmt::Display for Principal {
             Self::Account { name, credential, .. } => {
                 write!(f, "{} with {}", shown(name), shown(credential))
             }
-            Self::Stranger { source } => write!(f, "somebody from {}", shown(source)),
+            Self::Stranger { source } => write!(f, "a client from {}", shown(source)),
             Self::Agent { session, name: None } => write!(f, "the agent of {session}"),
             Self::Agent { session, name: Some(name) } => write!(f, "agent {} of {session}", shown(name)),
             Self::System => f.write_str("ringfence"),
@@ -83,32 +83,33 @@ impl fmt::Display for Principal {
     }
 }
 
-/// By whose right a call was made: in a session, its own token, one that was handed on, or an operator's.
+/// The principal whose rights a call uses: in a session its own token, an attenuated one, or an operator's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MadeBy {
+pub struct CallOrigin {
     pub principal: Principal,
-    /// What they showed; `None`: the kernel knows them as the owner of the socket.
+    /// The credential; `None`: the owner of the socket, as reported by the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shown: Option<ShownCredential>,
+    pub credential: Option<CredentialRef>,
 }
 
-/// A credential by what is public of it.
+/// The public part of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShownCredential {
+pub struct CredentialRef {
     pub kind: CredentialKind,
     pub id: String,
 }
 
-impl fmt::Display for MadeBy {
+impl fmt::Display for CallOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |shown: &ShownCredential| {
-            format!(" with {} token {}", shown.kind, Bytes::from(shown.id.as_str()).display())
-        };
-        write!(f, "{}{}", self.principal, self.shown.as_ref().map(shown).unwrap_or_default())
+        self.principal.fmt(f)?;
+        self.credential.as_ref().map_or(Ok(()), |credential| {
+            let id = ByteString::from(credential.id.as_str()).display();
+            write!(f, " with {} token {id}", credential.kind)
+        })
     }
 }
 
-/// How many different people it takes.
+/// Number of different people that must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quorum {
     /// At least 1.
@@ -125,25 +126,25 @@ impl Default for Quorum {
 
 /// A question as a person reads it. Everything is escaped and without secrets; nothing is left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Card {
+pub struct ApprovalPrompt {
     /// Verb and target in one plain sentence.
     pub sentence: String,
     /// What would run or be written, to the letter.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<QuotedText>,
     /// A label and a text each, in the order they are shown. A repeated label is one list.
     pub fields: Vec<(String, String)>,
 }
 
 /// Text of an agent, escaped, line by line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Block {
+pub struct QuotedText {
     pub title: Option<String>,
     pub lines: Vec<String>,
 }
 
 /// One thing that "always here" would store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offer {
+pub struct GrantOffer {
     pub scope: OfferScope,
     /// Exactly what it would permit, in words.
     pub permits: String,

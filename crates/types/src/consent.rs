@@ -1,8 +1,10 @@
+//! Settings of approvals and leaks: which commands ask, and what happens to a secret on its way out.
+
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::UnknownWord;
+use crate::UnknownKeyword;
 use crate::workspace::words;
 
 words! {
@@ -27,7 +29,7 @@ words! {
 
 words! {
     /// What becomes of a flow to a host that no rule names.
-    UnknownHosts("answer about unknown hosts") {
+    UnlistedHosts("answer about unknown hosts") {
         /// A person answers.
         Ask = "ask",
         /// The answer is no.

@@ -1,24 +1,24 @@
-//! Where this machine may send what it says about itself: with TLS anywhere, in the clear only to itself.
+//! Endpoints for telemetry: any host with TLS, this machine also without.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use crate::{Bytes, Host, HostRule};
+use crate::{ByteString, Host, HostPattern};
 
-/// A server of the operator that is spoken to over HTTP.
+/// An HTTP server of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    Tls(Site),
-    /// In the clear, on this machine.
-    Loopback(Site),
-    /// A socket of this machine.
+    Tls(EndpointBase),
+    /// Plain HTTP on this machine.
+    Loopback(EndpointBase),
+    /// A Unix socket of this machine.
     Unix(PathBuf),
 }
 
-/// A host with a port, and what every path there begins with.
+/// Host, port and path prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct EndpointBase {
     host: Host,
     port: u16,
     prefix: String,
@@ -59,10 +59,10 @@ impl Endpoint {
             return if whole { Ok(Self::Unix(PathBuf::from(path))) } else { Err(socket()) };
         }
         if let Some(rest) = text.strip_prefix("https://") {
-            return Site::parse(text, rest, 443).map(Self::Tls);
+            return EndpointBase::parse(text, rest, 443).map(Self::Tls);
         }
         let rest = text.strip_prefix("http://").ok_or_else(|| EndpointError::Syntax(shown(text)))?;
-        let site = Site::parse(text, rest, 80)?;
+        let site = EndpointBase::parse(text, rest, 80)?;
         if site.is_loopback() {
             return Ok(Self::Loopback(site));
         }
@@ -70,14 +70,14 @@ impl Endpoint {
     }
 }
 
-impl Site {
+impl EndpointBase {
     fn parse(text: &str, rest: &str, port: u16) -> Result<Self, EndpointError> {
         if rest.contains(['@', '?', '#']) {
             return Err(EndpointError::Extra(scheme_and_host(text)));
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let syntax = || EndpointError::Syntax(shown(text));
-        let rule = HostRule::parse(authority).map_err(|_host| syntax())?;
+        let rule = HostPattern::parse(authority).map_err(|_host| syntax())?;
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
         if matches!(rule.host(), Host::Below(_)) || !path.bytes().all(plain) {
             return Err(syntax());
@@ -95,12 +95,12 @@ impl Site {
         self.port
     }
 
-    /// What is before every path there: empty, or with a slash at its beginning and none at its end.
+    /// Path prefix: empty, or with a leading and without a trailing slash.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// `localhost` is this machine whatever a resolver says: whoever connects does not ask one.
+    /// `localhost` is this machine whatever a resolver says: the client does not resolve it.
     fn is_loopback(&self) -> bool {
         match &self.host {
             Host::Name(name) => name == "localhost",
@@ -121,7 +121,7 @@ impl Site {
 }
 
 fn shown(text: &str) -> String {
-    Bytes::from(text).display()
+    ByteString::from(text).display()
 }
 
 /// What is left when a password may be in it.
@@ -132,7 +132,7 @@ fn scheme_and_host(text: &str) -> String {
     shown(&format!("{scheme}://{host}/…"))
 }
 
-impl fmt::Display for Site {
+impl fmt::Display for EndpointBase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}{}", self.host, self.port, self.prefix)
     }
@@ -143,7 +143,7 @@ impl fmt::Display for Endpoint {
         match self {
             Self::Tls(site) => write!(f, "https://{site}"),
             Self::Loopback(site) => write!(f, "http://{site}"),
-            Self::Unix(path) => write!(f, "unix:{}", Bytes::from(Path::new(path)).display()),
+            Self::Unix(path) => write!(f, "unix:{}", ByteString::from(Path::new(path)).display()),
         }
     }
 }

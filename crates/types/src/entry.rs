@@ -1,3 +1,5 @@
+//! Entries of directories.
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};

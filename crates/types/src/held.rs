@@ -1,16 +1,18 @@
+//! Held changes: changes from inside that a host program would execute or obey.
+
 use serde::{Deserialize, Serialize};
 
-use crate::Bytes;
+use crate::{ByteString, RuleName};
 
-/// Something that came from inside and would have made a program of the host execute or obey it. It was made ineffective.
+/// A change from inside that a host program would have executed or obeyed. It was made ineffective.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HeldChange {
-    pub path: Bytes,
+    pub path: ByteString,
     /// `held.git-config`, `held.git-hook` and so on.
-    pub rule: String,
-    /// What it was, for a person: the name of a setting, never its value.
+    pub rule: RuleName,
+    /// Description for a person: the name of a setting, never its value.
     pub what: String,
-    /// Where the original is now; `None` where nothing was moved.
+    /// New path of the original; `None`: nothing was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept: Option<Bytes>,
+    pub kept: Option<ByteString>,
 }

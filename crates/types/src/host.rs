@@ -1,14 +1,16 @@
+//! Host patterns: hosts and ports in normalised spelling.
+
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use idna::uts46::{AsciiDenyList, DnsLength, Hyphens, Uts46};
 
-use crate::address::{Special, special_address, special_name};
+use crate::address::{SpecialAddress, special_address, special_name};
 
-/// One `--allow-host`: a host in the one spelling that is compared, and the port if it is limited to one.
+/// A host pattern in normalised spelling, with a port if it is limited to one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HostRule {
+pub struct HostPattern {
     host: Host,
     port: Option<u16>,
 }
@@ -17,7 +19,7 @@ pub struct HostRule {
 pub enum Host {
     /// Lower case, ASCII, without a final dot.
     Name(String),
-    /// Every name below this one, but not the name itself.
+    /// Every name below this one, without the name itself.
     Below(String),
     V4(Ipv4Addr),
     V6(Ipv6Addr),
@@ -25,7 +27,7 @@ pub enum Host {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum HostRuleError {
+pub enum HostPatternError {
     #[error("the host is empty")]
     Empty,
     #[error("host `{0}` contains `{1}`; give a host name, not a URL")]
@@ -48,14 +50,14 @@ pub enum HostRuleError {
     Port(String),
 }
 
-impl HostRule {
-    pub fn parse(text: &str) -> Result<Self, HostRuleError> {
+impl HostPattern {
+    pub fn parse(text: &str) -> Result<Self, HostPatternError> {
         check_characters(text)?;
         if let Some(bracketed) = text.strip_prefix('[') {
             return parse_v6(text, bracketed);
         }
         let (host, port) = match text.split_once(':') {
-            Some((_, rest)) if rest.contains(':') => return Err(HostRuleError::V6(text.to_owned())),
+            Some((_, rest)) if rest.contains(':') => return Err(HostPatternError::V6(text.to_owned())),
             Some((host, port)) => (host, Some(parse_port(port)?)),
             None => (text, None),
         };
@@ -72,15 +74,15 @@ impl HostRule {
     }
 }
 
-impl FromStr for HostRule {
-    type Err = HostRuleError;
+impl FromStr for HostPattern {
+    type Err = HostPatternError;
 
-    fn from_str(text: &str) -> Result<Self, HostRuleError> {
+    fn from_str(text: &str) -> Result<Self, HostPatternError> {
         Self::parse(text)
     }
 }
 
-impl fmt::Display for HostRule {
+impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.host.fmt(f)?;
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
@@ -88,8 +90,8 @@ impl fmt::Display for HostRule {
 }
 
 impl Host {
-    /// Whether it is this machine, its network or its cloud rather than a host on the internet.
-    pub fn special(&self) -> Option<Special> {
+    /// Classifies a host that is this machine, its network or its cloud.
+    pub fn special(&self) -> Option<SpecialAddress> {
         match self {
             Self::Name(name) => special_name(name),
             Self::Below(_) => None,
@@ -110,79 +112,79 @@ impl fmt::Display for Host {
     }
 }
 
-/// Characters that end a host somewhere else: two readers of the same text would see two hosts.
-fn check_characters(text: &str) -> Result<(), HostRuleError> {
+/// Refuses characters at which some parsers end a host, because two parsers would see different hosts.
+fn check_characters(text: &str) -> Result<(), HostPatternError> {
     let forbidden = |c: char| c.is_control() || c.is_whitespace() || "%@/\\?#\"'<>|^`{},;&=$!()".contains(c);
     match text.chars().find(|c| forbidden(*c)) {
-        Some(c) => Err(HostRuleError::Forbidden(visible(text), visible(&c.to_string()))),
+        Some(c) => Err(HostPatternError::Forbidden(visible(text), visible(&c.to_string()))),
         None => Ok(()),
     }
 }
 
-fn parse_v6(text: &str, bracketed: &str) -> Result<HostRule, HostRuleError> {
-    let wrong = || HostRuleError::V6(text.to_owned());
+fn parse_v6(text: &str, bracketed: &str) -> Result<HostPattern, HostPatternError> {
+    let wrong = || HostPatternError::V6(text.to_owned());
     let (address, rest) = bracketed.split_once(']').ok_or_else(wrong)?;
     let address: Ipv6Addr = address.parse().ok().ok_or_else(wrong)?;
     if let Some(inner) = address.to_ipv4_mapped() {
-        return Err(HostRuleError::Mapped(text.to_owned(), inner));
+        return Err(HostPatternError::Mapped(text.to_owned(), inner));
     }
     let port = match rest.strip_prefix(':') {
         Some(port) => Some(parse_port(port)?),
         None if rest.is_empty() => None,
         None => return Err(wrong()),
     };
-    Ok(HostRule { host: Host::V6(address), port })
+    Ok(HostPattern { host: Host::V6(address), port })
 }
 
-/// Digits only: `+80` and `080` are numbers to some parsers and not to others.
-fn parse_port(text: &str) -> Result<u16, HostRuleError> {
+/// Digits only: parsers disagree about `+80` and `080`.
+fn parse_port(text: &str) -> Result<u16, HostPatternError> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     let port = if plain { text.parse().ok() } else { None };
-    port.ok_or_else(|| HostRuleError::Port(text.to_owned()))
+    port.ok_or_else(|| HostPatternError::Port(text.to_owned()))
 }
 
-fn parse_host(text: &str) -> Result<Host, HostRuleError> {
+fn parse_host(text: &str) -> Result<Host, HostPatternError> {
     if text == "*" || text == "*." {
-        return Err(HostRuleError::Everything);
+        return Err(HostPatternError::Everything);
     }
     if let Some(below) = text.strip_prefix("*.") {
         return match parse_plain(below)? {
             Host::Name(name) => Ok(Host::Below(name)),
-            _ => Err(HostRuleError::Wildcard(text.to_owned())),
+            _ => Err(HostPatternError::Wildcard(text.to_owned())),
         };
     }
     parse_plain(text)
 }
 
-fn parse_plain(text: &str) -> Result<Host, HostRuleError> {
+fn parse_plain(text: &str) -> Result<Host, HostPatternError> {
     let given = text.strip_suffix('.').unwrap_or(text);
     if given.is_empty() {
-        return Err(HostRuleError::Empty);
+        return Err(HostPatternError::Empty);
     }
     if given.contains('*') {
-        return Err(HostRuleError::Wildcard(text.to_owned()));
+        return Err(HostPatternError::Wildcard(text.to_owned()));
     }
     let name = to_ascii(given)?;
     match read_as_inet_aton(&name) {
         Some(address) if address.to_string() == given => Ok(Host::V4(address)),
-        Some(address) => Err(HostRuleError::Ambiguous(text.to_owned(), address)),
-        None if ends_in_number(&name) => Err(HostRuleError::Numeric(text.to_owned())),
+        Some(address) => Err(HostPatternError::Ambiguous(text.to_owned(), address)),
+        None if ends_in_number(&name) => Err(HostPatternError::Numeric(text.to_owned())),
         None => Ok(Host::Name(name)),
     }
 }
 
-fn to_ascii(text: &str) -> Result<String, HostRuleError> {
+fn to_ascii(text: &str) -> Result<String, HostPatternError> {
     let ascii = Uts46::new().to_ascii(
         text.as_bytes(),
         AsciiDenyList::STD3,
         Hyphens::CheckFirstLast,
         DnsLength::Verify,
     );
-    ascii.ok().map(std::borrow::Cow::into_owned).ok_or_else(|| HostRuleError::Name(text.to_owned()))
+    ascii.ok().map(std::borrow::Cow::into_owned).ok_or_else(|| HostPatternError::Name(text.to_owned()))
 }
 
-/// The address that C's `inet_aton` sees in a host: one to four parts, decimal, octal or hexadecimal, the last of which
-/// fills the remaining bytes. Many programs resolve names with it first.
+/// The address that C's `inet_aton` reads: one to four parts, decimal, octal or hexadecimal; the last part fills the remaining
+/// bytes. Many programs try it before resolving a name.
 fn read_as_inet_aton(host: &str) -> Option<Ipv4Addr> {
     let parts: Vec<u32> = host.split('.').map(read_part).collect::<Option<_>>()?;
     let (last, leading) = parts.split_last()?;
@@ -229,7 +231,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> String {
-        HostRule::parse(text).unwrap_or_else(|error| panic!("{text}: {error}")).to_string()
+        HostPattern::parse(text).unwrap_or_else(|error| panic!("{text}: {error}")).to_string()
     }
 
     #[test]
@@ -265,21 +267,21 @@ mod tests {
             "017700000001",
             "127.0.0.01",
         ] {
-            let error = HostRule::parse(text).unwrap_err();
-            assert_eq!(error, HostRuleError::Ambiguous(text.to_owned(), Ipv4Addr::LOCALHOST));
+            let error = HostPattern::parse(text).unwrap_err();
+            assert_eq!(error, HostPatternError::Ambiguous(text.to_owned(), Ipv4Addr::LOCALHOST));
         }
         assert_eq!(
-            HostRule::parse("0").unwrap_err(),
-            HostRuleError::Ambiguous("0".into(), Ipv4Addr::UNSPECIFIED)
+            HostPattern::parse("0").unwrap_err(),
+            HostPatternError::Ambiguous("0".into(), Ipv4Addr::UNSPECIFIED)
         );
-        assert!(matches!(HostRule::parse("１２７.0.0.1"), Err(HostRuleError::Ambiguous(..))));
-        assert!(matches!(HostRule::parse("0X7F.0.0.1"), Err(HostRuleError::Ambiguous(..))));
+        assert!(matches!(HostPattern::parse("１２７.0.0.1"), Err(HostPatternError::Ambiguous(..))));
+        assert!(matches!(HostPattern::parse("0X7F.0.0.1"), Err(HostPatternError::Ambiguous(..))));
     }
 
     #[test]
     fn numbers_that_are_no_address_are_no_name_either() {
         for text in ["1.2.3.4.5", "256.1.1.1", "4294967296", "example.1", "1.2.3.0x100", "08.1.1.1"] {
-            assert!(matches!(HostRule::parse(text), Err(HostRuleError::Numeric(_))), "{text}");
+            assert!(matches!(HostPattern::parse(text), Err(HostPatternError::Numeric(_))), "{text}");
         }
     }
 
@@ -299,63 +301,63 @@ mod tests {
             "a\tb",
             "a\u{7f}b",
         ] {
-            assert!(matches!(HostRule::parse(text), Err(HostRuleError::Forbidden(..))), "{text:?}");
+            assert!(matches!(HostPattern::parse(text), Err(HostPatternError::Forbidden(..))), "{text:?}");
         }
         assert_eq!(
-            HostRule::parse("a\0").unwrap_err().to_string(),
+            HostPattern::parse("a\0").unwrap_err().to_string(),
             "host `a\\u{0}` contains `\\u{0}`; give a host name, not a URL"
         );
         for text in
             ["a..b", ".a", "-a.b", "a_b", &"a".repeat(64), &"abc.".repeat(80), "a\u{ad}\u{200d}b", "xn--a"]
         {
-            assert!(HostRule::parse(text).is_err(), "{text:?}");
+            assert!(HostPattern::parse(text).is_err(), "{text:?}");
         }
-        assert_eq!(HostRule::parse(""), Err(HostRuleError::Empty));
-        assert_eq!(HostRule::parse("."), Err(HostRuleError::Empty));
+        assert_eq!(HostPattern::parse(""), Err(HostPatternError::Empty));
+        assert_eq!(HostPattern::parse("."), Err(HostPatternError::Empty));
     }
 
     #[test]
     fn wildcards_are_whole_first_labels() {
         assert_eq!(
-            HostRule::parse("*").unwrap_err().to_string(),
+            HostPattern::parse("*").unwrap_err().to_string(),
             "host `*` means every host; that needs `--net full`"
         );
-        assert_eq!(HostRule::parse("*:443"), Err(HostRuleError::Everything));
+        assert_eq!(HostPattern::parse("*:443"), Err(HostPatternError::Everything));
         for text in ["a*.b", "a.*.b", "*a.b", "**.b", "*.*.b", "*.1.2.3.4"] {
-            assert!(matches!(HostRule::parse(text), Err(HostRuleError::Wildcard(_))), "{text}");
+            assert!(matches!(HostPattern::parse(text), Err(HostPatternError::Wildcard(_))), "{text}");
         }
     }
 
     #[test]
     fn addresses_of_version_6_need_brackets_and_no_disguise() {
         for text in ["::1", "2001:db8::1", "[::1", "[::1]x", "[fe80::1", "[nonsense]", "[1.2.3.4]"] {
-            assert!(matches!(HostRule::parse(text), Err(HostRuleError::V6(_))), "{text}");
+            assert!(matches!(HostPattern::parse(text), Err(HostPatternError::V6(_))), "{text}");
         }
-        assert!(matches!(HostRule::parse("[::ffff:127.0.0.1]"), Err(HostRuleError::Mapped(..))));
-        assert!(matches!(HostRule::parse("[fe80::1%eth0]"), Err(HostRuleError::Forbidden(..))));
+        assert!(matches!(HostPattern::parse("[::ffff:127.0.0.1]"), Err(HostPatternError::Mapped(..))));
+        assert!(matches!(HostPattern::parse("[fe80::1%eth0]"), Err(HostPatternError::Forbidden(..))));
     }
 
     #[test]
     fn ports_are_strict() {
         for port in ["", "0", "65536", "080", "+80", "-1", "8a", "443:", "99999999999"] {
-            assert!(HostRule::parse(&format!("example.org:{port}")).is_err(), "{port}");
+            assert!(HostPattern::parse(&format!("example.org:{port}")).is_err(), "{port}");
         }
-        assert_eq!(HostRule::parse("example.org:65535").unwrap().port(), Some(65535));
+        assert_eq!(HostPattern::parse("example.org:65535").unwrap().port(), Some(65535));
     }
 
     proptest! {
         #[test]
         fn the_canonical_form_is_stable(text in "\\PC{0,24}|[a-z0-9.*:x-]{0,24}|\\[[0-9a-f:]{0,20}\\](:[0-9]{1,5})?") {
-            if let Ok(rule) = HostRule::parse(&text) {
+            if let Ok(rule) = HostPattern::parse(&text) {
                 let shown = rule.to_string();
                 prop_assert!(shown.is_ascii() && shown == shown.to_ascii_lowercase());
-                prop_assert_eq!(HostRule::parse(&shown), Ok(rule));
+                prop_assert_eq!(HostPattern::parse(&shown), Ok(rule));
             }
         }
 
         #[test]
         fn no_name_is_an_address_in_disguise(text in "[0-9a-fx.]{1,16}") {
-            if let Ok(Host::Name(name)) = HostRule::parse(&text).map(|rule| rule.host) {
+            if let Ok(Host::Name(name)) = HostPattern::parse(&text).map(|rule| rule.host) {
                 prop_assert_eq!(read_as_inet_aton(&name), None);
             }
         }

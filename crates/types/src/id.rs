@@ -1,3 +1,5 @@
+//! Ids of sessions, transactions, grants, chains and workspaces.
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -38,8 +40,7 @@ random_id!(/** One unit of attributable effect. */ TransactionId, "tx");
 random_id!(/** One stored, reusable answer of a person. */ GrantId, "gr");
 random_id!(/** One chain of the ledger: a run of records that one key vouches for. */ ChainId, "ch");
 
-/// The identity of a workspace: a digest of its canonical path, so that the same directory has the same id in
-/// every run without a registry.
+/// Identity of a workspace: a digest of its canonical path, so a directory has the same id in every run without a registry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WorkspaceId(String);

@@ -1,4 +1,4 @@
-//! What became of operators and credentials, as it is written down.
+//! Records of changes to operators and credentials.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::workspace::words;
-use crate::{Bytes, CredentialKind, Rights, UnknownWord};
+use crate::{ByteString, CredentialKind, Rights, UnknownKeyword};
 
 words! {
     /// What was done to an operator or a credential.
@@ -25,7 +25,7 @@ words! {
     }
 }
 
-/// A change of who may do what. Never a secret.
+/// A change of an operator or a credential. Never holds a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdentityChange {
     pub verb: IdentityVerb,
@@ -33,20 +33,20 @@ pub struct IdentityChange {
     pub subject: String,
     #[serde(default)]
     pub credential: Option<CredentialKind>,
-    /// Whose it is.
+    /// Owner of the credential.
     #[serde(default)]
     pub owner: Option<String>,
-    /// What it may do from now on.
+    /// New rights.
     #[serde(default)]
     pub rights: Option<Rights>,
-    /// What else there is to say: its label, its end, why.
+    /// Further details: label, expiry, reason.
     #[serde(default)]
     pub detail: Option<String>,
 }
 
 impl fmt::Display for IdentityChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |text: &str| Bytes::from(text).display();
+        let shown = |text: &str| ByteString::from(text).display();
         write!(f, "{} {}", shown(&self.subject), self.verb)?;
         if let Some(owner) = &self.owner {
             write!(f, " for {}", shown(owner))?;

@@ -1,63 +1,72 @@
-//! The vocabulary every other crate speaks: ids, calls, limits, postures, outcomes.
+//! The shared vocabulary of all crates: ids, calls, limits, postures, outcomes.
 //!
-//! INVARIANT: nothing here knows a mechanism. No file, process, socket, clock or policy is touched from this
-//! crate, so that any layer may depend on it.
+//! INVARIANT: this crate touches no file, process, socket, clock or policy, so every layer may depend on it.
 
 mod address;
 mod approval;
-mod bind;
-mod bytes;
+mod bind_address;
+mod byte_string;
 mod call;
+mod ceiling;
 mod consent;
-mod denial;
+mod container;
+mod credential_location;
 mod endpoint;
 mod entry;
+mod escape;
+mod fingerprint;
 mod held;
 mod host;
 mod id;
 mod identity;
 mod image;
-mod key_place;
 mod limits;
 mod outcome;
-mod path_verdict;
+mod path_decision;
 mod posture;
 mod record;
-mod scope;
+mod refusal_notice;
+mod rights;
+mod rule;
 mod secret;
 mod stdin;
 mod text;
 pub mod units;
-mod visible;
 mod workspace;
 
-pub use address::{Special, special_address, special_name};
-pub use approval::{Block, Card, MadeBy, Offer, OfferScope, Principal, Quorum, ShownCredential};
-pub use bind::{Bind, BindError, Reach, Transport};
-pub use bytes::Bytes;
-pub use call::{
-    Call, Decision, Exec, Fetch, Fetcher, FileCall, Fingerprint, FlowCall, Introduced, Layer, Patch,
-    PatchedFile, Refusal, RefusalCode, ToolCall, Way,
+pub use address::{SpecialAddress, special_address, special_name};
+pub use approval::{
+    ApprovalPrompt, CallOrigin, CredentialRef, GrantOffer, OfferScope, Principal, Quorum, QuotedText,
 };
-pub use consent::{ApprovalMode, CommandMode, LeakAction, Risk, UnknownHosts};
-pub use denial::Denial;
-pub use endpoint::{Endpoint, EndpointError, Site};
+pub use bind_address::{BindAddress, BindError, BindScope, BindTransport};
+pub use byte_string::ByteString;
+pub use call::{
+    Call, Decision, ExecCall, FetchCall, FetchOrigin, FileCall, FlowCall, IntroducedSecret, Patch,
+    PatchedFile, PolicyLayer, Refusal, RefusalCode, ToolCall, Way,
+};
+pub use ceiling::{CallCeiling, CeilingFormError, LimitCeilings, NetCeiling};
+pub use consent::{ApprovalMode, CommandMode, LeakAction, Risk, UnlistedHosts};
+pub use container::{BindMount, ContainerRequest, ContainerSpec};
+pub use credential_location::{CredentialLocation, CredentialLocationError};
+pub use endpoint::{Endpoint, EndpointBase, EndpointError};
 pub use entry::EntryKind;
+pub use fingerprint::ActionFingerprint;
 pub use held::HeldChange;
-pub use host::{Host, HostRule, HostRuleError};
+pub use host::{Host, HostPattern, HostPatternError};
 pub use id::{ChainId, GrantId, SessionId, TransactionId, WorkspaceId};
 pub use identity::{IdentityChange, IdentityVerb};
-pub use image::{ImageName, NotAnImageName, OciRuntime};
-pub use key_place::{KeyPlace, KeyPlaceError};
+pub use image::{ImageId, ImageName, NotAnImageId, NotAnImageName, OciRuntime};
 pub use limits::{LimitName, Limits};
-pub use outcome::{Exit, Outcome, Stream, StreamSummary};
-pub use path_verdict::{Extent, PathVerdict};
-pub use posture::{Backend, Control, Gap, Level, Posture};
-pub use scope::{
-    Attenuation, CommandPrefix, Covers, CredentialKind, HostLimit, NotAbsolute, Rights, Scope, ScopeSet,
-    Subtree, Wider, Within,
+pub use outcome::{ExitReason, Outcome, OutputStream, StreamSummary};
+pub use path_decision::{PathDecision, ProtectionExtent};
+pub use posture::{Backend, Control, ControlLevel, Gap, Posture};
+pub use refusal_notice::RefusalNotice;
+pub use rights::{
+    AllOrOnly, Attenuation, CommandPrefix, ContainsAll, CredentialKind, HostRestriction, RelativePathError,
+    Rights, Scope, ScopeSet, Subtree, WiderThanParent,
 };
-pub use secret::{Delivery, SecretClass};
+pub use rule::{RuleFamily, RuleId, RuleName};
+pub use secret::{Delivery, SecretClass, SecretReach, SecretUse};
 pub use stdin::StandardInput;
 pub use text::{chain, hex};
-pub use workspace::{Access, HOME_INSIDE, NetMode, Profile, Root, UnknownWord, nearest};
+pub use workspace::{Access, HOME_INSIDE, NetMode, PROXY_PORT, Profile, Root, UnknownKeyword, nearest};

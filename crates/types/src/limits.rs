@@ -1,6 +1,8 @@
+//! Limits of a session.
+
 use serde::{Deserialize, Serialize};
 
-use crate::UnknownWord;
+use crate::UnknownKeyword;
 use crate::workspace::words;
 use std::str::FromStr;
 
@@ -19,39 +21,39 @@ words! {
     }
 }
 
-/// What one session may use. Every field is always enforced by something; the posture says by what.
+/// Limits of one session. Every limit is enforced; the posture says by which mechanism.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 // Records of earlier versions have fewer fields.
 #[serde(default)]
 pub struct Limits {
     pub memory_bytes: u64,
     pub processes: u64,
-    /// Thousandths of a core; `None` is every core of the machine.
+    /// Thousandths of a core; `None`: every core of the machine.
     pub millicpus: Option<u64>,
     pub cpu_seconds: u64,
     pub open_files: u64,
     pub file_size_bytes: u64,
     pub tmp_bytes: u64,
-    /// All that the writable roots and the home hold together; `None`: as much as there is room.
+    /// Total size of the writable roots and the home; `None`: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_bytes: Option<u64>,
-    /// `None`: as long as it takes.
+    /// `None`: unlimited.
     pub wall_ms: Option<u64>,
-    /// Captured output per stream; what goes beyond is dropped and the result says so.
+    /// Captured output per stream. Excess is dropped, and the result says so.
     pub output_bytes: u64,
-    /// Flows of the filtered network at once, and new ones in a second.
-    pub flows: u64,
-    pub flows_per_second: u64,
-    /// Bytes that leave and that come in through the filtered network.
-    pub up_bytes: u64,
-    pub down_bytes: u64,
+    /// Concurrent flows of the filtered network, and new ones per second.
+    pub max_flows: u64,
+    pub max_flow_rate: u64,
+    /// Bytes sent and received through the filtered network.
+    pub max_bytes_out: u64,
+    pub max_bytes_in: u64,
 }
 
 const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;
 
 impl Default for Limits {
-    /// The `session_limits` of document 000 (S000-41); the rest is ours.
+    /// The `session_limits` of document 000 (S000-41), with further defaults.
     fn default() -> Self {
         Self {
             memory_bytes: 4096 * MIB,
@@ -64,10 +66,10 @@ impl Default for Limits {
             disk_bytes: None,
             wall_ms: None,
             output_bytes: 64 * MIB,
-            flows: 8192,
-            flows_per_second: 500,
-            up_bytes: 16 * GIB,
-            down_bytes: 256 * GIB,
+            max_flows: 8192,
+            max_flow_rate: 500,
+            max_bytes_out: 16 * GIB,
+            max_bytes_in: 256 * GIB,
         }
     }
 }

@@ -1,18 +1,20 @@
+//! Outcomes of calls.
+
 use serde::{Deserialize, Serialize};
 
 use crate::LimitName;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "how", rename_all = "kebab-case")]
-pub enum Exit {
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum ExitReason {
     Code {
         code: i32,
     },
     Signal {
         signal: i32,
     },
-    /// The wall clock ran out and the tree was killed.
+    /// The time limit was reached and the process tree was killed.
     TimedOut,
     /// The program does not exist or may not be executed: the kernel's errno from execve.
     NotExecuted {
@@ -20,7 +22,7 @@ pub enum Exit {
     },
 }
 
-impl Exit {
+impl ExitReason {
     /// The exit code of `ringfence run` (docs/errors.md).
     pub fn code(self) -> u8 {
         const ENOENT: i32 = 2;
@@ -36,25 +38,25 @@ impl Exit {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Stream {
+pub enum OutputStream {
     Stdout,
     Stderr,
 }
 
-/// What went through one output stream.
+/// Summary of one output stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamSummary {
     pub bytes: u64,
-    /// Bytes that were read and dropped because the cap was reached.
+    /// Bytes that were dropped at the limit.
     pub dropped: u64,
-    /// SHA-256 of the bytes that were delivered.
+    /// SHA-256 of the delivered bytes.
     pub sha256: String,
 }
 
-/// What became of one call.
+/// The outcome of one call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    pub exit: Exit,
+    pub exit: ExitReason,
     pub limit_hit: Option<LimitName>,
     pub duration_ms: u64,
     pub stdout: StreamSummary,
@@ -67,10 +69,10 @@ mod tests {
 
     #[test]
     fn exit_codes_of_run() {
-        assert_eq!(Exit::Code { code: 42 }.code(), 42);
-        assert_eq!(Exit::Signal { signal: 15 }.code(), 143);
-        assert_eq!(Exit::TimedOut.code(), 124);
-        assert_eq!(Exit::NotExecuted { errno: 2 }.code(), 127);
-        assert_eq!(Exit::NotExecuted { errno: 13 }.code(), 126);
+        assert_eq!(ExitReason::Code { code: 42 }.code(), 42);
+        assert_eq!(ExitReason::Signal { signal: 15 }.code(), 143);
+        assert_eq!(ExitReason::TimedOut.code(), 124);
+        assert_eq!(ExitReason::NotExecuted { errno: 2 }.code(), 127);
+        assert_eq!(ExitReason::NotExecuted { errno: 13 }.code(), 126);
     }
 }

@@ -1,13 +1,15 @@
+//! Postures: backends, controls, and how far each control is enforced.
+
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::UnknownWord;
 use crate::workspace::words;
+use crate::{CallCeiling, UnknownKeyword};
 
 words! {
-    /// How a sandbox is made.
+    /// How a sandbox is made. A later one is weaker: policies compare them by this order.
     Backend("backend") {
         Native = "native",
         Bubblewrap = "bubblewrap",
@@ -45,7 +47,7 @@ words! {
 /// How far one control is enforced by the sandbox that is running.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "level", rename_all = "kebab-case")]
-pub enum Level {
+pub enum ControlLevel {
     /// The kernel stops it; `by` names the layers.
     Enforced { by: String },
     /// Some of it is stopped; `missing` says what is not.
@@ -61,7 +63,7 @@ pub enum Level {
     Absent { reason: String, fix: String },
 }
 
-impl Level {
+impl ControlLevel {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Enforced { .. } => "enforced",
@@ -71,7 +73,7 @@ impl Level {
         }
     }
 
-    /// Whether a floor that requires this control is met: a command inside cannot get past it by itself.
+    /// Whether a floor with this control is met: a command inside cannot bypass it alone.
     pub fn meets_floor(&self) -> bool {
         matches!(
             self,
@@ -80,23 +82,29 @@ impl Level {
     }
 }
 
-/// Records from before gaps were told apart met no floor.
+/// Default for records without a gap: such a control met no floor.
 fn open_gap() -> Gap {
     Gap::Open
 }
 
-/// What is enforced, as achieved and reported by the sandbox itself, never as configured.
+/// The enforced controls, as reported by the running sandbox, never as configured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Posture {
     pub backend: Backend,
-    pub controls: BTreeMap<Control, Level>,
-    /// The Landlock ABI in force, where one is.
+    pub controls: BTreeMap<Control, ControlLevel>,
+    /// The Landlock ABI in use, if any.
     pub landlock_abi: Option<u32>,
+    /// Ceiling of one call, if the sandbox was made for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<Box<CallCeiling>>,
 }
 
 impl Posture {
     /// The controls of `floor` that this posture does not meet.
-    pub fn below<'a>(&'a self, floor: &'a [Control]) -> impl Iterator<Item = (Control, Option<&'a Level>)> {
+    pub fn below<'a>(
+        &'a self,
+        floor: &'a [Control],
+    ) -> impl Iterator<Item = (Control, Option<&'a ControlLevel>)> {
         floor.iter().filter_map(|control| match self.controls.get(control) {
             Some(level) if level.meets_floor() => None,
             other => Some((*control, other)),

@@ -1,20 +1,21 @@
-//! A call as the ledger keeps it: a bounded number of bytes, whatever the agent has written. The fingerprint is of the whole call.
+//! Bounded records of calls: limits the bytes of a call in the ledger, whatever an agent sends. The fingerprint covers the whole
+//! call.
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{Bytes, Call, Exec, FileCall, StandardInput, ToolCall, hex};
+use crate::{ByteString, Call, CallCeiling, ExecCall, FileCall, NetCeiling, StandardInput, ToolCall, hex};
 
-/// Of one argument, value or path.
+/// Limit of one argument, value or path.
 const WORD: usize = 4 << 10;
-/// Of all arguments together, and of all variables together.
+/// Limit of all arguments together, and of all variables together.
 const RECORDED: usize = 16 << 10;
-/// How many arguments, and how many variables.
+/// Maximum number of arguments, and of variables.
 const WORDS: usize = 256;
-/// Of standard input.
+/// Limit of standard input.
 const INPUT: usize = 2 << 10;
 
 impl Call {
-    /// What is left out is replaced by its length and its digest.
+    /// Replaces omitted parts by their length and digest.
     #[must_use]
     pub fn bounded(self) -> Self {
         match self {
@@ -37,43 +38,54 @@ impl Call {
                 input: ToolCall::shortened(&tool.input),
                 ..tool
             }),
-            // Proposals have limits of their own.
+            // Proposals have their own limits.
             Self::Apply(patch) => Self::Apply(patch),
         }
     }
 }
 
-fn bounded_exec(exec: Exec) -> Exec {
+fn bounded_exec(exec: ExecCall) -> ExecCall {
     let pairs = exec.env.iter().map(|(name, value)| name.as_slice().len() + value.as_slice().len());
     let kept = kept(pairs);
     let left_out = exec.env.get(kept..).unwrap_or_default();
-    let mut env: Vec<(Bytes, Bytes)> =
+    let mut env: Vec<(ByteString, ByteString)> =
         exec.env.iter().take(kept).map(|(name, value)| (bounded(name), bounded(value))).collect();
     if !left_out.is_empty() {
         let words = left_out.iter().flat_map(|(name, value)| [name, value]);
-        env.push((Bytes::from(rest("variables", left_out.len(), words).as_str()), Bytes::from("")));
+        env.push((ByteString::from(rest("variables", left_out.len(), words).as_str()), ByteString::from("")));
     }
     let stdin = match exec.stdin {
         StandardInput::Bytes { sha256, bytes, head } => {
-            let head = Bytes::from(head.as_slice().get(..INPUT).unwrap_or(head.as_slice()));
+            let head = ByteString::from(head.as_slice().get(..INPUT).unwrap_or(head.as_slice()));
             StandardInput::Bytes { sha256, bytes, head }
         }
         other => other,
     };
-    Exec { argv: bounded_words(&exec.argv), cwd: bounded(&exec.cwd), env, net: exec.net, stdin }
+    // A ceiling has at most `CallCeiling::MOST` of each, or the call is refused.
+    let ceiling = exec.ceiling.map(|ceiling| Box::new(bounded_ceiling(&ceiling)));
+    ExecCall { argv: bounded_words(&exec.argv), cwd: bounded(&exec.cwd), env, ceiling, net: exec.net, stdin }
 }
 
-fn bounded_words(words: &[Bytes]) -> Vec<Bytes> {
-    let kept = kept(words.iter().map(|word| word.as_slice().len()));
-    let mut short: Vec<Bytes> = words.iter().take(kept).map(bounded).collect();
-    let left_out = words.get(kept..).unwrap_or_default();
-    if !left_out.is_empty() {
-        short.push(Bytes::from(rest("arguments", left_out.len(), left_out.iter()).as_str()));
+fn bounded_ceiling(ceiling: &CallCeiling) -> CallCeiling {
+    let mut short = ceiling.map_paths(bounded);
+    short.roots.iter_mut().for_each(|roots| roots.truncate(CallCeiling::MOST));
+    if let Some(NetCeiling::Hosts(hosts)) = &mut short.net {
+        hosts.truncate(CallCeiling::MOST);
     }
     short
 }
 
-/// How many words of these lengths are kept.
+fn bounded_words(words: &[ByteString]) -> Vec<ByteString> {
+    let kept = kept(words.iter().map(|word| word.as_slice().len()));
+    let mut short: Vec<ByteString> = words.iter().take(kept).map(bounded).collect();
+    let left_out = words.get(kept..).unwrap_or_default();
+    if !left_out.is_empty() {
+        short.push(ByteString::from(rest("arguments", left_out.len(), left_out.iter()).as_str()));
+    }
+    short
+}
+
+/// Number of words of these lengths that are kept.
 fn kept(lengths: impl Iterator<Item = usize>) -> usize {
     let mut room = RECORDED;
     let fits = |length: usize| {
@@ -85,7 +97,7 @@ fn kept(lengths: impl Iterator<Item = usize>) -> usize {
     lengths.take(WORDS).map(fits).take_while(|fits| *fits).count()
 }
 
-fn rest<'a>(what: &str, count: usize, words: impl Iterator<Item = &'a Bytes>) -> String {
+fn rest<'a>(what: &str, count: usize, words: impl Iterator<Item = &'a ByteString>) -> String {
     let (mut hash, mut bytes) = (Sha256::new(), 0_u64);
     for word in words {
         let word = word.as_slice();
@@ -111,8 +123,8 @@ fn bounded_file(file: FileCall) -> FileCall {
     }
 }
 
-fn bounded(word: &Bytes) -> Bytes {
-    excerpt(word.as_slice(), WORD).map_or_else(|| word.clone(), Bytes::from)
+fn bounded(word: &ByteString) -> ByteString {
+    excerpt(word.as_slice(), WORD).map_or_else(|| word.clone(), ByteString::from)
 }
 
 fn bounded_text(text: &str) -> String {
@@ -120,7 +132,7 @@ fn bounded_text(text: &str) -> String {
         .map_or_else(|| text.to_owned(), |short| String::from_utf8_lossy(&short).into_owned())
 }
 
-/// How `bytes` begin and end, with the length and digest of the whole between them. `None`: they are no longer than `most`.
+/// Start and end of `bytes`, with the length and digest of the whole in between. `None`: within `most`.
 fn excerpt(bytes: &[u8], most: usize) -> Option<Vec<u8>> {
     if bytes.len() <= most {
         return None;
@@ -138,9 +150,9 @@ mod tests {
     use super::*;
     use crate::NetMode;
 
-    fn exec(argv: Vec<Bytes>, env: Vec<(Bytes, Bytes)>) -> Exec {
+    fn exec(argv: Vec<ByteString>, env: Vec<(ByteString, ByteString)>) -> ExecCall {
         let stdin = StandardInput::of_bytes(&vec![b'x'; 1 << 20]);
-        Exec { argv, cwd: Bytes::from("/w"), env, net: NetMode::None, stdin }
+        ExecCall { argv, cwd: ByteString::from("/w"), env, ceiling: None, net: NetMode::None, stdin }
     }
 
     fn size(call: &Call) -> usize {
@@ -149,14 +161,16 @@ mod tests {
 
     #[test]
     fn a_record_has_a_bounded_number_of_bytes() {
-        let long = Bytes::from(vec![b'a'; 2 << 20]);
-        let many: Vec<Bytes> = (0..100_000).map(|n| Bytes::from(format!("word{n}").as_str())).collect();
-        let variables: Vec<(Bytes, Bytes)> = many.iter().map(|word| (word.clone(), word.clone())).collect();
+        let long = ByteString::from(vec![b'a'; 2 << 20]);
+        let many: Vec<ByteString> =
+            (0..100_000).map(|n| ByteString::from(format!("word{n}").as_str())).collect();
+        let variables: Vec<(ByteString, ByteString)> =
+            many.iter().map(|word| (word.clone(), word.clone())).collect();
         for call in [
             Call::Exec(exec(vec![long.clone(); 3], Vec::new())),
             Call::Exec(exec(many, Vec::new())),
-            Call::Exec(exec(vec![Bytes::from("a")], variables)),
-            Call::Exec(exec(vec![Bytes::from("a")], vec![(Bytes::from("A"), long.clone()); 20])),
+            Call::Exec(exec(vec![ByteString::from("a")], variables)),
+            Call::Exec(exec(vec![ByteString::from("a")], vec![(ByteString::from("A"), long.clone()); 20])),
             Call::File(FileCall::Read { path: long }),
         ] {
             let recorded = call.clone().bounded();
@@ -167,8 +181,10 @@ mod tests {
 
     #[test]
     fn what_is_left_out_has_its_length_and_digest_and_what_is_short_stays() {
-        let whole =
-            Call::Exec(Exec { stdin: StandardInput::None, ..exec(vec![Bytes::from("ls")], Vec::new()) });
+        let whole = Call::Exec(ExecCall {
+            stdin: StandardInput::None,
+            ..exec(vec![ByteString::from("ls")], Vec::new())
+        });
         assert_eq!(whole.clone().bounded(), whole);
         let mut text = vec![b'a'; WORD];
         text.extend_from_slice(b"the end");

@@ -1,32 +1,32 @@
-//! What a command reads, as far as it is known before the command runs.
+//! Standard input of a command, as far as it is known before the command runs.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::{Bytes, hex};
+use crate::{ByteString, hex};
 
-/// Standard input of a command. What is approved is approved with this input.
+/// Standard input of a command. An approval is bound to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum StandardInput {
     /// Nothing to read.
     #[default]
     None,
-    /// All of it is known.
+    /// Completely known.
     Bytes {
         sha256: String,
         bytes: u64,
-        /// How it begins. In a record without secrets, and no more than a person reads.
-        head: Bytes,
+        /// The first bytes. Redacted and shortened in a record.
+        head: ByteString,
     },
-    /// The terminal at which the person sits who started the command.
+    /// The terminal of the user who started the command.
     Terminal,
-    /// A pipe or a terminal of whoever makes the call: what comes is not known yet.
+    /// A pipe or terminal of the caller, whose content is not known yet.
     Stream,
 }
 
 impl StandardInput {
-    /// Of known input, so much is kept to be shown.
+    /// Bytes of known input that are kept for display.
     pub const HEAD: usize = 64 << 10;
 
     pub fn of_bytes(bytes: &[u8]) -> Self {
@@ -34,14 +34,18 @@ impl StandardInput {
             return Self::None;
         }
         let head = bytes.get(..Self::HEAD).unwrap_or(bytes);
-        Self::Bytes { sha256: hex(Sha256::digest(bytes)), bytes: bytes.len() as u64, head: Bytes::from(head) }
+        Self::Bytes {
+            sha256: hex(Sha256::digest(bytes)),
+            bytes: bytes.len() as u64,
+            head: ByteString::from(head),
+        }
     }
 
     pub fn is_none(&self) -> bool {
         *self == Self::None
     }
 
-    /// The word that a stored answer has for it; `None`: it is not known, so that no stored answer covers it.
+    /// The text for it in a grant; `None`: unknown input, which no grant covers.
     pub fn word(&self) -> Option<String> {
         match self {
             Self::None => Some(NONE.to_owned()),
@@ -51,7 +55,7 @@ impl StandardInput {
         }
     }
 
-    /// Whether an answer for input of this kind is one for `other`. Without input a command reads less than at a terminal.
+    /// Whether a grant for `word` covers this input. A command without input reads less than at a terminal.
     pub fn is_covered_by(&self, word: &str) -> bool {
         match self {
             Self::None => word == NONE || word == TERMINAL,
@@ -59,25 +63,12 @@ impl StandardInput {
         }
     }
 
-    /// Whether a rule can have this word.
+    /// Whether a rule can contain this word.
     pub fn is_word(word: &str) -> bool {
         let is_digest = |hex: &str| {
             hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
         };
         word == NONE || word == TERMINAL || word.strip_prefix(SHA256).is_some_and(is_digest)
-    }
-
-    pub(crate) fn fields(&self, field: &mut dyn FnMut(&[u8])) {
-        match self {
-            // As before there was standard input in a fingerprint.
-            Self::None => {}
-            Self::Terminal => field(b"stdin terminal"),
-            Self::Stream => field(b"stdin stream"),
-            Self::Bytes { sha256, .. } => {
-                field(b"stdin sha256");
-                field(sha256.as_bytes());
-            }
-        }
     }
 }
 

@@ -1,20 +1,20 @@
-//! Bytes and errors as text.
+//! Text forms of bytes and errors.
 
 use std::error::Error;
 use std::fmt::Write as _;
 
-/// Two digits for each byte.
+/// Two hexadecimal digits per byte.
 pub fn hex(bytes: impl AsRef<[u8]>) -> String {
     let bytes = bytes.as_ref();
-    // As long as it will be: what is secret is not left behind while it grows.
+    // Allocated at full length: growing would leave copies of a secret in memory.
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _infallible = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// An error with everything it was caused by.
+/// An error with its causes.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

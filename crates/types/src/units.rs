@@ -1,15 +1,15 @@
-//! Numbers with units, as people write them: on a command line and in a policy file.
+//! Numbers with units, as in command lines and policy files.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// How many processes can be a limit.
+/// Valid limits for processes.
 pub const PROCESSES: RangeInclusive<u64> = 1..=4_000_000;
 
-/// How many open files can be a limit. With fewer a program does not find its libraries.
+/// Valid limits for open files. With fewer, a program cannot load its libraries.
 pub const OPEN_FILES: RangeInclusive<u64> = 16..=1_048_576;
 
-/// How many flows can be a limit, at once and in a second.
+/// Valid limits for flows, concurrent and per second.
 pub const FLOWS: RangeInclusive<u64> = 1..=1_000_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,10 +26,10 @@ pub enum UnitError {
 
 /// Bytes, from `512`, `512k`, `512m`, `2g`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Size(pub u64);
+pub struct ByteSize(pub u64);
 
-impl Size {
-    /// As a limit of memory: less than 8m does not even start a program.
+impl ByteSize {
+    /// A memory limit. No program starts with less than 8m.
     pub fn memory(text: &str) -> Result<Self, UnitError> {
         const LEAST: u64 = 8 << 20;
         text.parse::<Self>()
@@ -37,7 +37,7 @@ impl Size {
     }
 }
 
-impl FromStr for Size {
+impl FromStr for ByteSize {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
@@ -51,8 +51,8 @@ impl FromStr for Size {
     }
 }
 
-/// With the largest unit that leaves a whole number.
-impl std::fmt::Display for Size {
+/// Uses the largest unit that gives a whole number.
+impl std::fmt::Display for ByteSize {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let units = [("g", 1 << 30), ("m", 1 << 20), ("k", 1 << 10)];
         display_with_unit(f, self.0, &units)
@@ -61,16 +61,16 @@ impl std::fmt::Display for Size {
 
 /// Milliseconds, from `500ms`, `30s`, `5m`, `1h`, `7d`, or plain seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Duration(pub u64);
+pub struct HumanDuration(pub u64);
 
-impl Duration {
-    /// Rounded up, so that a short time is not no time.
+impl HumanDuration {
+    /// Rounded up, so that a short time does not become zero.
     pub fn whole_seconds(self) -> u64 {
         self.0.div_ceil(1000)
     }
 }
 
-impl FromStr for Duration {
+impl FromStr for HumanDuration {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
@@ -82,7 +82,7 @@ impl FromStr for Duration {
     }
 }
 
-impl std::fmt::Display for Duration {
+impl std::fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
         display_with_unit(f, self.0, &units)
@@ -91,9 +91,9 @@ impl std::fmt::Display for Duration {
 
 /// Thousandths of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cpus(pub u64);
+pub struct CpuCount(pub u64);
 
-impl FromStr for Cpus {
+impl FromStr for CpuCount {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
@@ -109,7 +109,7 @@ impl FromStr for Cpus {
     }
 }
 
-impl std::fmt::Display for Cpus {
+impl std::fmt::Display for CpuCount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (whole, thousandths) = (self.0 / 1000, self.0 % 1000);
         if thousandths == 0 {
@@ -141,48 +141,48 @@ mod tests {
 
     #[test]
     fn sizes() {
-        assert_eq!("512m".parse(), Ok(Size(512 << 20)));
-        assert_eq!("2GiB".parse(), Ok(Size(2 << 30)));
-        assert_eq!("4096".parse(), Ok(Size(4096)));
+        assert_eq!("512m".parse(), Ok(ByteSize(512 << 20)));
+        assert_eq!("2GiB".parse(), Ok(ByteSize(2 << 30)));
+        assert_eq!("4096".parse(), Ok(ByteSize(4096)));
         for wrong in ["", "m", "-1", "1.5g", "0", "99999999999999999999", "18446744073709551615g", "5mm"] {
-            assert!(wrong.parse::<Size>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ByteSize>().is_err(), "{wrong}");
         }
-        assert_eq!(Size::memory("8m"), Ok(Size(8 << 20)));
-        assert_eq!(Size::memory("7m"), Err(UnitError::Memory("7m".into())));
+        assert_eq!(ByteSize::memory("8m"), Ok(ByteSize(8 << 20)));
+        assert_eq!(ByteSize::memory("7m"), Err(UnitError::Memory("7m".into())));
     }
 
     #[test]
     fn durations() {
-        assert_eq!("500ms".parse(), Ok(Duration(500)));
-        assert_eq!("30".parse(), Ok(Duration(30_000)));
-        assert_eq!("2m".parse(), Ok(Duration(120_000)));
-        assert_eq!("7d".parse(), Ok(Duration(7 * 86_400_000)));
-        assert_eq!(Duration(86_400_000).to_string(), "1d");
+        assert_eq!("500ms".parse(), Ok(HumanDuration(500)));
+        assert_eq!("30".parse(), Ok(HumanDuration(30_000)));
+        assert_eq!("2m".parse(), Ok(HumanDuration(120_000)));
+        assert_eq!("7d".parse(), Ok(HumanDuration(7 * 86_400_000)));
+        assert_eq!(HumanDuration(86_400_000).to_string(), "1d");
         for wrong in ["", "s", "0", "-3s", "1w", "1.5s"] {
-            assert!(wrong.parse::<Duration>().is_err(), "{wrong}");
+            assert!(wrong.parse::<HumanDuration>().is_err(), "{wrong}");
         }
-        assert_eq!(Duration(1).whole_seconds(), 1);
+        assert_eq!(HumanDuration(1).whole_seconds(), 1);
     }
 
     #[test]
     fn cores() {
-        assert_eq!("0.5".parse(), Ok(Cpus(500)));
-        assert_eq!("2".parse(), Ok(Cpus(2000)));
+        assert_eq!("0.5".parse(), Ok(CpuCount(500)));
+        assert_eq!("2".parse(), Ok(CpuCount(2000)));
         for wrong in ["", "0", ".5", "1.", "x", "0.0001", "2000"] {
-            assert!(wrong.parse::<Cpus>().is_err(), "{wrong}");
+            assert!(wrong.parse::<CpuCount>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn what_is_shown_reads_back() {
         for text in ["512m", "2g", "1k", "7", "1025"] {
-            assert_eq!(text.parse::<Size>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ByteSize>().unwrap().to_string(), text);
         }
         for text in ["500ms", "30s", "5m", "1h", "90s"] {
-            assert_eq!(text.parse::<Duration>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<HumanDuration>().unwrap().to_string(), text);
         }
         for text in ["2", "0.5", "1.25", "0.125", "10"] {
-            assert_eq!(text.parse::<Cpus>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<CpuCount>().unwrap().to_string(), text);
         }
     }
 }

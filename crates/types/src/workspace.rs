@@ -1,27 +1,29 @@
+//! Workspaces: profiles, network modes and roots, and the macro for closed vocabularies.
+
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Bytes;
+use crate::ByteString;
 
-/// A word that is not in a closed vocabulary, with the nearest one that is.
+/// A word outside a closed vocabulary, with the nearest known one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} `{word}`{}; known: {known}", nearest.as_ref().map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default())]
-pub struct UnknownWord {
+pub struct UnknownKeyword {
     pub what: &'static str,
     pub word: String,
     pub nearest: Option<&'static str>,
     pub known: String,
 }
 
-impl UnknownWord {
+impl UnknownKeyword {
     pub fn new(what: &'static str, word: &str, known: &[&'static str]) -> Self {
         let nearest = nearest(word, known.iter().copied());
-        Self { what, word: Bytes::from(word).display(), nearest, known: known.join(", ") }
+        Self { what, word: ByteString::from(word).display(), nearest, known: known.join(", ") }
     }
 }
 
-/// The known word that `word` may be a misspelling of.
+/// The known word that `word` may misspell.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let nearest = known.into_iter().min_by_key(|known| distance(known, word));
     nearest.filter(|known| distance(known, word) <= 2 + known.len() / 4)
@@ -62,9 +64,9 @@ macro_rules! words {
         }
 
         impl FromStr for $name {
-            type Err = UnknownWord;
-            fn from_str(s: &str) -> Result<Self, UnknownWord> {
-                match s { $($word => Ok(Self::$variant),)+ _ => Err(UnknownWord::new($what, s, Self::WORDS)) }
+            type Err = UnknownKeyword;
+            fn from_str(s: &str) -> Result<Self, UnknownKeyword> {
+                match s { $($word => Ok(Self::$variant),)+ _ => Err(UnknownKeyword::new($what, s, Self::WORDS)) }
             }
         }
 
@@ -77,8 +79,11 @@ macro_rules! words {
 }
 pub(crate) use words;
 
-/// Where the home of a workspace is in a sandbox with a tree of its own. What a command keeps there is kept.
+/// Home of a workspace in a sandbox with its own tree. Its content persists.
 pub const HOME_INSIDE: &str = "/home/ringfence";
+
+/// The port of a session's proxy, on both loopback addresses inside.
+pub const PROXY_PORT: u16 = 3128;
 
 words! {
     /// A named bundle of policy.
@@ -135,8 +140,9 @@ words! {
 
 /// One directory of a workspace. The path is absolute and canonical.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Root {
-    pub path: Bytes,
+    pub path: ByteString,
     pub access: Access,
 }
 

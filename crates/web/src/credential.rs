@@ -1,47 +1,50 @@
-//! How a request says who it is from.
+//! Credentials of a request: bearer token, or cookie with CSRF token.
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, COOKIE, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::request::Parts;
 
-use ringfence_types::Transport;
+use ringfence_types::BindTransport;
 
-use crate::answer;
+use crate::response_headers;
 
-/// Where our own page puts what it was given at the login.
+/// Header in which the daemon's own page sends the CSRF token from its login.
 pub const CSRF_HEADER: &str = "x-ringfence-csrf";
-/// A page cannot set headers of a WebSocket. It offers this protocol, and behind [`CSRF_PROTOCOL`] what it was given.
+/// Subprotocol of WebSockets. A page cannot set headers of a WebSocket, so it offers this protocol, and the CSRF token after
+/// [`CSRF_PROTOCOL`].
 pub const PROTOCOL: &str = "ringfence";
 pub const CSRF_PROTOCOL: &str = "ringfence.csrf.";
 
-/// What was shown.
+/// The credential of a request, not yet verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown<'a> {
+pub enum PresentedCredential<'a> {
     Nothing,
-    /// `Authorization: Bearer`: only a program that means it sends this.
+    /// `Authorization: Bearer`. A browser never adds this by itself.
     Bearer(&'a str),
-    /// A browser sends this by itself, whoever made it ask, and to every port of the host. So it is half of what it takes,
-    /// also to read: `csrf` is the other.
+    /// A browser adds a cookie to every request to the host, on every port and caused by any page. So a cookie counts only together
+    /// with its CSRF token, also for reads.
     Cookie {
         token: &'a str,
         csrf: Option<&'a str>,
     },
-    /// A scheme that is not ours, or a header that makes no sense.
+    /// An unknown scheme or a malformed header.
     Strange,
 }
 
-/// A header beats a cookie: the browser adds the cookie by itself.
-pub fn shown(request: &Parts, transport: Transport) -> Shown<'_> {
+/// Reads the credential. A header takes precedence over a cookie, because the browser adds the cookie by itself.
+pub fn shown(request: &Parts, transport: BindTransport) -> PresentedCredential<'_> {
     if let Some(value) = request.headers.get(AUTHORIZATION) {
         let bearer = value.to_str().ok().and_then(bearer);
-        return bearer.map_or(Shown::Strange, Shown::Bearer);
+        return bearer.map_or(PresentedCredential::Strange, PresentedCredential::Bearer);
     }
-    let Some(token) = cookie(&request.headers, answer::cookie_name(transport)) else { return Shown::Nothing };
+    let Some(token) = cookie(&request.headers, response_headers::cookie_name(transport)) else {
+        return PresentedCredential::Nothing;
+    };
     let csrf = request.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
-    Shown::Cookie { token, csrf: csrf.or_else(|| offered(request)) }
+    PresentedCredential::Cookie { token, csrf: csrf.or_else(|| offered(request)) }
 }
 
-/// What the page of a WebSocket was given.
+/// The CSRF token in the subprotocols of a WebSocket.
 fn offered(request: &Parts) -> Option<&str> {
     if !request.headers.contains_key(UPGRADE) {
         return None;
@@ -57,7 +60,7 @@ fn bearer(value: &str) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// A cookie that is there twice is none: one of them was put there by somebody else.
+/// Reads a cookie. A duplicate counts as missing: another site may have set one of the two.
 fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let values = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
@@ -82,19 +85,22 @@ mod tests {
     #[test]
     fn a_header_beats_a_cookie_and_another_scheme_is_not_ours() {
         let both = parts("POST", &[("authorization", "bearer  a "), ("cookie", "ringfence=b")]);
-        assert_eq!(shown(&both, Transport::Plain), Shown::Bearer("a"));
+        assert_eq!(shown(&both, BindTransport::Plain), PresentedCredential::Bearer("a"));
         for strange in ["Basic YTpi", "Bearer", "Bearer ", "a"] {
-            assert_eq!(shown(&parts("GET", &[("authorization", strange)]), Transport::Plain), Shown::Strange);
+            assert_eq!(
+                shown(&parts("GET", &[("authorization", strange)]), BindTransport::Plain),
+                PresentedCredential::Strange
+            );
         }
-        assert_eq!(shown(&parts("GET", &[]), Transport::Tls), Shown::Nothing);
+        assert_eq!(shown(&parts("GET", &[]), BindTransport::Tls), PresentedCredential::Nothing);
     }
 
     #[test]
     fn a_page_shows_what_it_was_given_in_a_header_or_where_a_socket_has_room() {
         let csrf = |method: &str, more: &[(&str, &str)]| {
             let headers = [&[("cookie", "x=1; ringfence=t; y=2")], more].concat();
-            match shown(&parts(method, &headers), Transport::Plain) {
-                Shown::Cookie { token: "t", csrf } => csrf.map(str::to_owned),
+            match shown(&parts(method, &headers), BindTransport::Plain) {
+                PresentedCredential::Cookie { token: "t", csrf } => csrf.map(str::to_owned),
                 other => panic!("{other:?}"),
             }
         };
@@ -112,14 +118,14 @@ mod tests {
     #[test]
     fn a_cookie_that_somebody_added_makes_both_worthless() {
         let twice = parts("GET", &[("cookie", "ringfence=a; ringfence=b")]);
-        assert_eq!(shown(&twice, Transport::Plain), Shown::Nothing);
+        assert_eq!(shown(&twice, BindTransport::Plain), PresentedCredential::Nothing);
         let plain = parts("GET", &[("cookie", "ringfence=a")]);
         assert_eq!(
-            shown(&plain, Transport::Tls),
-            Shown::Nothing,
+            shown(&plain, BindTransport::Tls),
+            PresentedCredential::Nothing,
             "with TLS only what TLS alone can have set"
         );
         let host = parts("GET", &[("cookie", "__Host-ringfence=a")]);
-        assert!(matches!(shown(&host, Transport::Tls), Shown::Cookie { token: "a", .. }));
+        assert!(matches!(shown(&host, BindTransport::Tls), PresentedCredential::Cookie { token: "a", .. }));
     }
 }

@@ -1,15 +1,14 @@
-//! What every HTTP request is asked before anybody looks at what it wants: where it thinks it is, which page sent it, how it
-//! says who it is. No socket, file or clock is touched here.
+//! Checks of every HTTP request before authentication: its `Host`, the page that sent it, and the form of its credential. No I/O.
 //!
-//! What the attacker controls: every byte of a request, and the pages that a browser on this machine has open. A page of
-//! another site can make a browser send requests to loopback, also under a name of its own that leads there (DNS rebinding).
+//! The attacker controls every byte of a request, and the pages that are open in a browser on this machine. A page of another site
+//! can make a browser send requests to loopback, also under its own name that resolves there (DNS rebinding).
 
-mod answer;
 mod credential;
-mod guard;
+mod origin_guard;
+mod response_headers;
 mod tls;
 
-pub use answer::{cookie, cookie_gone, secure};
-pub use credential::{CSRF_HEADER, CSRF_PROTOCOL, PROTOCOL, Shown, shown};
-pub use guard::{Guard, Site, SiteError, Turned};
-pub use tls::{Certificate, Pem, TlsError};
+pub use credential::{CSRF_HEADER, CSRF_PROTOCOL, PROTOCOL, PresentedCredential, shown};
+pub use origin_guard::{ListenerName, ListenerNameError, OriginGuard, RequestRejection};
+pub use response_headers::{cookie, cookie_gone, secure};
+pub use tls::{Certificate, CertificateError, PemPair};

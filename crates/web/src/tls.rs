@@ -1,4 +1,4 @@
-//! The certificate of a listener: the operator's own, or one that was made here.
+//! The certificate of a listener: supplied by the operator, or self-signed.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,14 +13,14 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-/// How long a certificate lives that was made here. Browsers take none that lives longer.
+/// Lifetime of a self-signed certificate. Browsers reject longer ones.
 const LIFE: Duration = Duration::from_secs(397 * 24 * 60 * 60);
-/// Clocks differ.
+/// Tolerance for clocks that differ.
 const BEFORE: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TlsError {
+pub enum CertificateError {
     #[error("there is no certificate in it")]
     NoCertificate,
     #[error("there is no private key in it")]
@@ -32,18 +32,18 @@ pub enum TlsError {
 }
 
 /// A certificate and its key as text.
-pub struct Pem {
+pub struct PemPair {
     pub certificate: String,
     pub key: Zeroizing<String>,
 }
 
-impl std::fmt::Debug for Pem {
+impl std::fmt::Debug for PemPair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pem").field("certificate", &self.certificate).finish_non_exhaustive()
     }
 }
 
-/// What a listener shows.
+/// The certificate of a listener.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     config: Arc<ServerConfig>,
@@ -51,25 +51,25 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// From a chain and a key in PEM.
-    pub fn parse(chain: &[u8], key: &[u8]) -> Result<Self, TlsError> {
+    /// Parses a chain and a key in PEM.
+    pub fn parse(chain: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
             .collect::<Result<_, _>>()
-            .map_err(|_pem| TlsError::NoCertificate)?;
-        let first = chain.first().ok_or(TlsError::NoCertificate)?;
+            .map_err(|_pem| CertificateError::NoCertificate)?;
+        let first = chain.first().ok_or(CertificateError::NoCertificate)?;
         let fingerprint = Sha256::digest(first).iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>();
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_pem| TlsError::NoKey)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_pem| CertificateError::NoKey)?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-            .map_err(TlsError::Unusable)?;
+            .map_err(CertificateError::Unusable)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self { config: Arc::new(config), fingerprint: fingerprint.join(":") })
     }
 
-    /// A certificate for `names` (hosts and addresses) that nobody has signed: whoever connects compares the fingerprint.
-    pub fn make(names: &[String], now: SystemTime) -> Result<Pem, TlsError> {
-        let mut params = CertificateParams::new(names.to_vec()).map_err(TlsError::Make)?;
+    /// Creates a self-signed certificate for `names` (hosts and addresses). Clients compare its fingerprint.
+    pub fn make(names: &[String], now: SystemTime) -> Result<PemPair, CertificateError> {
+        let mut params = CertificateParams::new(names.to_vec()).map_err(CertificateError::Make)?;
         let mut name = DistinguishedName::new();
         name.push(DnType::CommonName, "ringfence");
         params.distinguished_name = name;
@@ -78,9 +78,9 @@ impl Certificate {
         let begins = now.checked_sub(BEFORE).unwrap_or(now);
         params.not_before = begins.into();
         params.not_after = (begins + LIFE).into();
-        let key = KeyPair::generate().map_err(TlsError::Make)?;
-        let certificate = params.self_signed(&key).map_err(TlsError::Make)?;
-        Ok(Pem { certificate: certificate.pem(), key: Zeroizing::new(key.serialize_pem()) })
+        let key = KeyPair::generate().map_err(CertificateError::Make)?;
+        let certificate = params.self_signed(&key).map_err(CertificateError::Make)?;
+        Ok(PemPair { certificate: certificate.pem(), key: Zeroizing::new(key.serialize_pem()) })
     }
 
     pub fn config(&self) -> Arc<ServerConfig> {
@@ -97,7 +97,7 @@ impl Certificate {
 mod tests {
     use super::*;
 
-    fn made() -> Pem {
+    fn made() -> PemPair {
         Certificate::make(&["localhost".to_owned(), "127.0.0.1".to_owned()], SystemTime::now()).unwrap()
     }
 
@@ -116,9 +116,9 @@ mod tests {
         let (one, two) = (made(), made());
         let parse =
             |chain: &str, key: &str| Certificate::parse(chain.as_bytes(), key.as_bytes()).unwrap_err();
-        assert!(matches!(parse(&one.certificate, &two.key), TlsError::Unusable(_)));
-        assert!(matches!(parse("", &one.key), TlsError::NoCertificate));
-        assert!(matches!(parse(&one.certificate, &one.certificate), TlsError::NoKey));
-        assert!(matches!(parse(&one.key, &one.key), TlsError::NoCertificate));
+        assert!(matches!(parse(&one.certificate, &two.key), CertificateError::Unusable(_)));
+        assert!(matches!(parse("", &one.key), CertificateError::NoCertificate));
+        assert!(matches!(parse(&one.certificate, &one.certificate), CertificateError::NoKey));
+        assert!(matches!(parse(&one.key, &one.key), CertificateError::NoCertificate));
     }
 }

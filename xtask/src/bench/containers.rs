@@ -1,4 +1,4 @@
-//! Sessions in containers, by the example program `bench_container` of `ringfence-sandbox`, against the engine's own commands on
+//! Sessions in containers, by the example program `bench_container` of `ringfence-runtime`, against the engine's own commands on
 //! the same image. Podman is started here, with storage of its own.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use crate::{Result, command};
 const CALLS_PER_TURN: &str = "10";
 
 pub(super) fn run(arena: &Arena, report: &mut Report) -> Result<()> {
-    let program = arena.example("ringfence-sandbox", "bench_container")?;
+    let program = arena.example("ringfence-runtime", "bench_container")?;
     let podman = Podman::start()?;
     let bench = Bench { arena, program: &program, podman: &podman };
     calls(&bench, report)?;

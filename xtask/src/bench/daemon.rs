@@ -120,7 +120,7 @@ fn sessions(served: &Served<'_>, report: &mut Report) -> Result<()> {
     report.target(&format!("memory left of {most} sessions"), grown, Bound::AtMost(8.0), "MB");
     let left = served.descriptors()?.saturating_sub(descriptors);
     report.target(&format!("descriptors left of {most} sessions"), left as f64, Bound::AtMost(8.0), "");
-    let doors = fs::read_dir(served.socket.with_extension("doors"))?.count();
+    let doors = fs::read_dir(served.socket.with_extension("sessions"))?.count();
     report.target(&format!("directories left of {most} sessions"), doors as f64, Bound::AtMost(0.0), "");
     Ok(())
 }

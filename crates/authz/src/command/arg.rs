@@ -1,8 +1,8 @@
 //! One argument as far as it is known before the command runs.
 
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 
-use crate::shell::Word;
+use ringfence_shell::ShellWord;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arg<'a> {
@@ -40,19 +40,19 @@ impl<'a> Arg<'a> {
     }
 }
 
-impl<'a> From<&'a Word> for Arg<'a> {
-    fn from(word: &'a Word) -> Self {
+impl<'a> From<&'a ShellWord> for Arg<'a> {
+    fn from(word: &'a ShellWord) -> Self {
         match word {
-            Word::Literal(text) => Self::Text(text),
-            Word::Glob { prefix, pattern } => Self::Glob { prefix, pattern },
-            Word::Home(rest) => Self::Home(rest),
-            Word::Dynamic { why } => Self::Unknown(why),
+            ShellWord::Literal(text) => Self::Text(text),
+            ShellWord::Glob { prefix, pattern } => Self::Glob { prefix, pattern },
+            ShellWord::Home(rest) => Self::Home(rest),
+            ShellWord::Dynamic { why } => Self::Unknown(why),
         }
     }
 }
 
-impl<'a> From<&'a Bytes> for Arg<'a> {
-    fn from(bytes: &'a Bytes) -> Self {
+impl<'a> From<&'a ByteString> for Arg<'a> {
+    fn from(bytes: &'a ByteString) -> Self {
         Self::Text(bytes.as_slice())
     }
 }
@@ -80,13 +80,13 @@ pub(super) fn shorten(text: &[u8]) -> String {
     let start = text.get(..SHOWN).unwrap_or(text);
     let plain = start.iter().all(|byte| matches!(byte, b' '..=b'~'));
     let shown =
-        if plain { String::from_utf8_lossy(start).into_owned() } else { Bytes::from(start).display() };
+        if plain { String::from_utf8_lossy(start).into_owned() } else { ByteString::from(start).display() };
     if text.len() > SHOWN { format!("{shown}…") } else { shown }
 }
 
 /// Every argument, where every one of them is known.
-pub(super) fn literal(args: &[Arg<'_>]) -> Vec<Bytes> {
-    args.iter().map(|arg| arg.text().map(Bytes::from)).collect::<Option<Vec<_>>>().unwrap_or_default()
+pub(super) fn literal(args: &[Arg<'_>]) -> Vec<ByteString> {
+    args.iter().map(|arg| arg.text().map(ByteString::from)).collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
 fn push(line: &mut Vec<u8>, arg: Arg<'_>) {

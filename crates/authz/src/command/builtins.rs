@@ -1,15 +1,16 @@
 //! Commands that a shell has itself. They exist only in shell text: as an argument vector, `cd` is no program.
 
-use ringfence_types::Risk;
+use ringfence_types::{Risk, RuleId};
 
 use super::arg::Arg;
-use super::opinion::Opinion;
-use super::place::Place;
-use super::plain::{dynamic, unknown_argument};
+use super::builtin_verdict::BuiltinVerdict;
 use super::programs::could_be_option;
-use super::rules::Line;
-use super::{Frame, Judge, Surroundings, Voice};
-use crate::paths::Intent;
+use super::rules::CommandLine;
+use super::unknown_program::{dynamic, unknown_argument};
+use super::variables::Change;
+use super::working_dirs::WorkingDirs;
+use super::{CommandContext, CommandEvaluator, ProgramLookup, RuntimeVariables};
+use crate::paths::PathIntent;
 
 /// What the reader of shell text calls `$?`.
 const STATUS: &str = "an exit status";
@@ -30,9 +31,13 @@ const NAMED: &[&str] = &[
 ];
 const SHOPTS: &[&str] = &["nullglob", "failglob", "globstar", "inherit_errexit"];
 
-impl Judge<'_> {
+impl CommandEvaluator<'_> {
     /// The opinion about a builtin; `None` where a program of that name is meant.
-    pub(super) fn builtin(&mut self, frame: &Frame, line: &Line<'_>) -> Option<Opinion> {
+    pub(super) fn builtin(
+        &mut self,
+        frame: &CommandContext,
+        line: &CommandLine<'_>,
+    ) -> Option<BuiltinVerdict> {
         let args = line.args;
         Some(match line.called {
             b":" => harmless(),
@@ -43,7 +48,7 @@ impl Judge<'_> {
             b"cd" => self.cd(frame, args),
             b"chdir" | b"pushd" => self.maybe_cd(frame, args),
             b"popd" => {
-                self.moved = Some(Place::unknown());
+                self.moved = Some(WorkingDirs::unknown());
                 steering("where it leads is known only when it runs")
             }
             b"export" => self.settings(frame, args),
@@ -77,30 +82,35 @@ impl Judge<'_> {
         })
     }
 
-    fn cd(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+    fn cd(&mut self, frame: &CommandContext, args: &[Arg<'_>]) -> BuiltinVerdict {
         let Some(dir) = directory(args) else {
-            self.moved = Some(Place::unknown());
-            let unknown =
-                || Opinion::miss("guarded.cd", "where it leads is known only when it runs", Risk::Medium);
+            self.moved = Some(WorkingDirs::unknown());
+            let unknown = || {
+                BuiltinVerdict::miss(
+                    RuleId::GuardedCd,
+                    "where it leads is known only when it runs",
+                    Risk::Medium,
+                )
+            };
             return dynamic(args).unwrap_or_else(|| unknown().never());
         };
-        self.path(frame, dir, Intent::List);
+        self.path(frame, dir, PathIntent::List);
         self.moved = Some(match dir {
             Arg::Text(dir) => frame.place.entered(dir, self.scene.facts),
-            Arg::Glob { .. } | Arg::Home(_) | Arg::Unknown(_) => Place::unknown(),
+            Arg::Glob { .. } | Arg::Home(_) | Arg::Unknown(_) => WorkingDirs::unknown(),
         });
-        Opinion::allow("guarded.cd", "where it leads is judged for itself")
+        BuiltinVerdict::allow(RuleId::GuardedCd, "where it leads is judged for itself")
     }
 
     /// Not in every shell, and not always to where it says.
-    fn maybe_cd(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+    fn maybe_cd(&mut self, frame: &CommandContext, args: &[Arg<'_>]) -> BuiltinVerdict {
         let opinion = if args.is_empty() { harmless() } else { self.cd(frame, args) };
-        self.moved = Some(Place::unknown());
+        self.moved = Some(WorkingDirs::unknown());
         opinion.and(steering("not every shell has it"))
     }
 
     /// `export A=1 B`, `declare -x A`.
-    fn settings(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+    fn settings(&mut self, frame: &CommandContext, args: &[Arg<'_>]) -> BuiltinVerdict {
         let mut opinion = if args.is_empty() { steering("it shows every variable") } else { harmless() };
         for arg in args {
             if matches!(arg.known_start().first(), Some(b'-' | b'+')) {
@@ -121,19 +131,19 @@ impl Judge<'_> {
     }
 
     /// Names of variables after single-letter options.
-    fn names(&mut self, frame: &Frame, args: &[Arg<'_>], letters: &[u8]) -> Opinion {
+    fn names(&mut self, frame: &CommandContext, args: &[Arg<'_>], letters: &[u8]) -> BuiltinVerdict {
         let mut opinion = harmless();
         for arg in args {
             match arg.text() {
                 Some([b'-', options @ ..]) if options.iter().all(|letter| letters.contains(letter)) => {}
-                Some(name) => self.variable(frame, name),
+                Some(name) => self.variable(frame, Change::Own(name)),
                 None => opinion = opinion.and(unknown_argument("the name of a variable")),
             }
         }
         opinion
     }
 
-    fn read_names(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+    fn read_names(&mut self, frame: &CommandContext, args: &[Arg<'_>]) -> BuiltinVerdict {
         let mut rest = args;
         while let Some((first, after)) = rest.split_first() {
             let Some([b'-', letters @ ..]) = first.text() else { break };
@@ -148,17 +158,18 @@ impl Judge<'_> {
         self.names(frame, rest, b"")
     }
 
-    fn eval(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+    fn eval(&mut self, frame: &CommandContext, args: &[Arg<'_>]) -> BuiltinVerdict {
         let Some(words) = args.iter().map(|arg| arg.text()).collect::<Option<Vec<_>>>() else {
-            self.moved = Some(Place::unknown());
+            self.moved = Some(WorkingDirs::unknown());
             return unknown_argument("the text that `eval` runs");
         };
-        let place = self.script(&Frame { voice: Voice::Script, ..frame.inside() }, &words.join(&b' '));
+        let place = self
+            .script(&CommandContext { voice: ProgramLookup::Script, ..frame.inside() }, &words.join(&b' '));
         self.moved = (place != frame.place).then_some(place);
         steering("it runs a text that was read before")
     }
 
-    fn trap(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+    fn trap(&mut self, frame: &CommandContext, args: &[Arg<'_>]) -> BuiltinVerdict {
         let rest = if args.first().is_some_and(|first| first.is("--")) { args.get(1..) } else { Some(args) };
         match rest.unwrap_or_default() {
             [] => harmless(),
@@ -166,34 +177,37 @@ impl Judge<'_> {
             // A lone signal sets its default.
             [Arg::Text(_)] => harmless(),
             [Arg::Text(text), ..] => {
-                self.script(&Frame { voice: Voice::Script, ..frame.inside() }, text);
+                self.script(&CommandContext { voice: ProgramLookup::Script, ..frame.inside() }, text);
                 steering("it runs a text later")
             }
             _ => unknown_argument("the text that `trap` runs"),
         }
     }
 
-    fn source(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
-        self.moved = Some(Place::unknown());
+    fn source(&mut self, frame: &CommandContext, args: &[Arg<'_>]) -> BuiltinVerdict {
+        self.moved = Some(WorkingDirs::unknown());
         if let Some(file) = args.first() {
-            self.path(frame, *file, Intent::Read);
+            self.path(frame, *file, PathIntent::Read);
         }
         let opinion =
-            Opinion::miss("guarded.shell-file", "what the script does is not known", Risk::High).named();
+            BuiltinVerdict::miss(RuleId::GuardedShellFile, "what the script does is not known", Risk::High)
+                .named();
         opinion.and_if(dynamic(args))
     }
 
-    fn exec(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+    fn exec(&mut self, frame: &CommandContext, args: &[Arg<'_>]) -> BuiltinVerdict {
         let mut inside = frame.inside();
         let mut rest = args;
-        let mut own =
-            Opinion::allow("guarded.wrapper", "it only runs what follows, which is judged for itself");
+        let mut own = BuiltinVerdict::allow(
+            RuleId::GuardedWrapper,
+            "it only runs what follows, which is judged for itself",
+        );
         while let Some((first, after)) = rest.split_first() {
             let Some([b'-', letters @ ..]) = first.text() else { break };
             rest = after;
             let name = letters.iter().position(|letter| *letter == b'a');
             if letters.contains(&b'c') {
-                inside.surroundings = Surroundings::Cleared;
+                inside.surroundings = RuntimeVariables::Cleared;
             }
             if let Some(at) = name {
                 // busybox is whatever it is called.
@@ -209,7 +223,7 @@ impl Judge<'_> {
         own
     }
 
-    fn command_builtin(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+    fn command_builtin(&mut self, frame: &CommandContext, args: &[Arg<'_>]) -> BuiltinVerdict {
         let looks =
             |arg: &Arg<'_>| arg.text().is_some_and(|text| matches!(text, b"-v" | b"-V" | b"-pv" | b"-pV"));
         let skipped = args.iter().take_while(|arg| arg.is("-p")).count();
@@ -220,7 +234,7 @@ impl Judge<'_> {
     }
 
     /// What follows is a command of the same shell.
-    fn again(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+    fn again(&mut self, frame: &CommandContext, args: &[Arg<'_>]) -> BuiltinVerdict {
         let rest = match args.split_first() {
             Some((first, rest)) if first.is("-p") || first.is("--") => rest,
             _ => args,
@@ -228,24 +242,24 @@ impl Judge<'_> {
         if rest.is_empty() {
             return steering("it runs nothing that could be judged");
         }
-        self.command(&Frame { voice: Voice::Script, ..frame.inside() }, rest, None);
+        self.command(&CommandContext { voice: ProgramLookup::Script, ..frame.inside() }, rest, None);
         // dash has no `builtin`, and `command cd` is a program in zsh: there the shell stays where it is.
         self.moved = self.moved.take().map(|there| there.or(frame.place.clone()));
-        Opinion::allow("guarded.wrapper", "it only runs what follows, which is judged for itself")
+        BuiltinVerdict::allow(RuleId::GuardedWrapper, "it only runs what follows, which is judged for itself")
     }
 
     /// `[ -f x ]`: asks about files, opens none.
-    pub(super) fn tests(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+    pub(super) fn tests(&mut self, frame: &CommandContext, args: &[Arg<'_>]) -> BuiltinVerdict {
         const ABOUT_FILES: &[u8] = b"abcdefghkprsuwxGLNOS";
         for pair in args.windows(2) {
             let [test, operand] = pair else { continue };
             match test.text() {
                 Some([b'-', letter]) if ABOUT_FILES.contains(letter) && !operand.is("]") => {
-                    self.path(frame, *operand, Intent::List);
+                    self.path(frame, *operand, PathIntent::List);
                 }
-                Some(b"-nt" | b"-ot" | b"-ef") => self.path(frame, *operand, Intent::List),
+                Some(b"-nt" | b"-ot" | b"-ef") => self.path(frame, *operand, PathIntent::List),
                 _ if operand.is("-nt") || operand.is("-ot") || operand.is("-ef") => {
-                    self.path(frame, *test, Intent::List);
+                    self.path(frame, *test, PathIntent::List);
                 }
                 _ => {}
             }
@@ -255,18 +269,18 @@ impl Judge<'_> {
             text.iter().any(|byte| matches!(byte, b'$' | b'`')) || text.contains(&b'[') && text.len() > 2
         };
         let odd = args.iter().filter_map(|arg| arg.text()).any(computes);
-        let base = Opinion::allow("guarded.test", "it only asks about files and texts");
+        let base = BuiltinVerdict::allow(RuleId::GuardedTest, "it only asks about files and texts");
         base.and_if(dynamic(args)).and_if(odd.then(|| steering("an operand of it could be computed")))
     }
 
-    fn printf_variable(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+    fn printf_variable(&mut self, frame: &CommandContext, args: &[Arg<'_>]) -> BuiltinVerdict {
         let name = match args {
             [Arg::Text(b"-v"), name, ..] => name.text(),
             [Arg::Text(glued), ..] => glued.get(2..),
             _ => None,
         };
         match name {
-            Some(name) => self.variable(frame, name),
+            Some(name) => self.variable(frame, Change::Own(name)),
             None => return unknown_argument("the name of a variable"),
         }
         harmless().and_if(dynamic(args))
@@ -288,7 +302,7 @@ fn directory<'a>(args: &[Arg<'a>]) -> Option<Arg<'a>> {
 }
 
 /// `wait`, `wait -n`, `wait %1`. With another option it sets a variable.
-fn wait(args: &[Arg<'_>]) -> Opinion {
+fn wait(args: &[Arg<'_>]) -> BuiltinVerdict {
     let plain = |arg: &Arg<'_>| match arg.text() {
         Some(b"-n" | b"-f") => true,
         Some([b'%', job @ ..] | job) => job.iter().all(u8::is_ascii_digit),
@@ -298,7 +312,7 @@ fn wait(args: &[Arg<'_>]) -> Opinion {
 }
 
 /// `exit 1`, `return $?`. zsh computes with what it is given.
-fn course(args: &[Arg<'_>]) -> Opinion {
+fn course(args: &[Arg<'_>]) -> BuiltinVerdict {
     let plain = |arg: &Arg<'_>| match arg {
         Arg::Text(text) => text.iter().all(u8::is_ascii_alphanumeric),
         Arg::Unknown(why) => *why == STATUS,
@@ -307,7 +321,7 @@ fn course(args: &[Arg<'_>]) -> Opinion {
     if args.iter().all(plain) { harmless() } else { steering("what it is given could be computed") }
 }
 
-fn set_options(args: &[Arg<'_>]) -> Opinion {
+fn set_options(args: &[Arg<'_>]) -> BuiltinVerdict {
     if args.is_empty() {
         return steering("it shows every variable");
     }
@@ -336,7 +350,7 @@ fn set_options(args: &[Arg<'_>]) -> Opinion {
 }
 
 /// A wildcard that could expand to an option or an operator: `[ * ]` with a file called `-v` evaluates the next name.
-fn wild(args: &[Arg<'_>]) -> Option<Opinion> {
+fn wild(args: &[Arg<'_>]) -> Option<BuiltinVerdict> {
     args.iter().find_map(|arg| match arg {
         Arg::Glob { prefix, pattern } if prefix.first().is_none_or(|first| matches!(first, b'-' | b'+')) => {
             Some(could_be_option(pattern))
@@ -345,7 +359,7 @@ fn wild(args: &[Arg<'_>]) -> Option<Opinion> {
     })
 }
 
-fn shell_options(args: &[Arg<'_>]) -> Opinion {
+fn shell_options(args: &[Arg<'_>]) -> BuiltinVerdict {
     let known = |arg: &Arg<'_>| {
         arg.text().is_some_and(|text| {
             matches!(text, b"-s" | b"-u" | b"-q" | b"-p") || SHOPTS.iter().any(|name| name.as_bytes() == text)
@@ -358,10 +372,10 @@ fn shell_options(args: &[Arg<'_>]) -> Opinion {
     }
 }
 
-fn harmless() -> Opinion {
-    Opinion::allow("guarded.builtin", "it changes the shell's own course and nothing else")
+fn harmless() -> BuiltinVerdict {
+    BuiltinVerdict::allow(RuleId::GuardedBuiltin, "it changes the shell's own course and nothing else")
 }
 
-fn steering(why: &'static str) -> Opinion {
-    Opinion::miss("guarded.builtin", why, Risk::Medium).exact()
+fn steering(why: &'static str) -> BuiltinVerdict {
+    BuiltinVerdict::miss(RuleId::GuardedBuiltin, why, Risk::Medium).exact()
 }

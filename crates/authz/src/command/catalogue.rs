@@ -11,14 +11,14 @@ mod project;
 mod text;
 mod wrappers;
 
-use super::options::Program;
+use super::options::ProgramSpec;
 use super::wrappers::Wrapper;
 
 pub(super) use git::{GLOBAL as GIT, subcommand as git_subcommand};
 pub(super) use project::steered;
 pub(super) use wrappers::LOADER;
 
-pub(super) fn programs() -> impl Iterator<Item = &'static Program> {
+pub(super) fn programs() -> impl Iterator<Item = &'static ProgramSpec> {
     [listed::PROGRAMS, text::PROGRAMS, files::PROGRAMS].into_iter().flatten()
 }
 
@@ -31,16 +31,16 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::command::options::{Effect, Group, Value};
+    use crate::command::options::{OptionEffect, OptionGroup, OptionValue};
 
-    fn every_program() -> impl Iterator<Item = &'static Program> {
+    fn every_program() -> impl Iterator<Item = &'static ProgramSpec> {
         programs()
             .chain(git::SUBCOMMANDS)
             .chain([&GIT])
             .chain(wrappers::WRAPPERS.iter().map(|wrapper| &wrapper.program))
     }
 
-    fn names(group: &Group) -> impl Iterator<Item = String> {
+    fn names(group: &OptionGroup) -> impl Iterator<Item = String> {
         let short = group.short.chars().map(|letter| format!("-{letter}"));
         short.chain(group.long.split(' ').filter(|name| !name.is_empty()).map(|name| format!("--{name}")))
     }
@@ -73,8 +73,16 @@ mod tests {
     fn what_reads_or_writes_a_file_takes_its_name() {
         for program in every_program() {
             for group in program.groups {
-                let names_a_file = matches!(group.effect, Effect::Read | Effect::PatternFile | Effect::Enter);
-                assert!(!names_a_file || group.value != Value::None, "{}: {}", program.name, group.long);
+                let names_a_file = matches!(
+                    group.effect,
+                    OptionEffect::Read | OptionEffect::PatternFile | OptionEffect::Enter
+                );
+                assert!(
+                    !names_a_file || group.value != OptionValue::None,
+                    "{}: {}",
+                    program.name,
+                    group.long
+                );
             }
         }
     }

@@ -1,12 +1,12 @@
 //! `find`: an expression that can run, write and delete.
 
-use ringfence_types::Risk;
+use ringfence_types::{Risk, RuleFamily, RuleId};
 
 use super::arg::Arg;
-use super::opinion::Opinion;
-use super::plain::{dynamic, unknown_argument};
-use super::{Frame, Judge, offline};
-use crate::paths::Intent;
+use super::builtin_verdict::BuiltinVerdict;
+use super::unknown_program::{dynamic, unknown_argument};
+use super::{CommandContext, CommandEvaluator, network_tools};
+use crate::paths::PathIntent;
 
 const TEXT: &str = "-name -iname -path -ipath -wholename -iwholename -regex -iregex -type -xtype -size -perm -user -group \
     -uid -gid -mtime -atime -ctime -mmin -amin -cmin -links -inum -fstype -lname -ilname -used -regextype -maxdepth \
@@ -16,12 +16,12 @@ const FLAGS: &str = "-print -print0 -ls -prune -quit -empty -true -false -readab
     -depth -d -mount -xdev -daystart -follow -noleaf -nowarn -warn -ignore_readdir_race -noignore_readdir_race -not -and \
     -or -a -o ! ( ) , -H -L -P -O0 -O1 -O2 -O3 --help --version";
 
-impl Judge<'_> {
-    pub(super) fn find(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
-        let unlisted = Opinion::miss("guarded.unlisted", "it is not on the list", Risk::Medium);
+impl CommandEvaluator<'_> {
+    pub(super) fn find(&mut self, frame: &CommandContext, args: &[Arg<'_>]) -> BuiltinVerdict {
+        let unlisted = BuiltinVerdict::miss(RuleId::GuardedUnlisted, "it is not on the list", Risk::Medium);
         let paths = args.iter().take_while(|arg| !starts_expression(**arg));
-        let mut at = paths.map(|arg| self.path(frame, *arg, Intent::List)).count();
-        let mut opinion = unlisted.and_if(dynamic(args)).and_if(offline::url(self.scene.policy, args));
+        let mut at = paths.map(|arg| self.path(frame, *arg, PathIntent::List)).count();
+        let mut opinion = unlisted.and_if(dynamic(args)).and_if(network_tools::url(self.scene.policy, args));
         while let Some(arg) = args.get(at) {
             let (found, taken) = self.primary(frame, *arg, args.get(at + 1..).unwrap_or_default());
             opinion = opinion.and_if(found);
@@ -31,10 +31,15 @@ impl Judge<'_> {
     }
 
     /// One element of the expression, and how many arguments it takes.
-    fn primary(&mut self, frame: &Frame, arg: Arg<'_>, rest: &[Arg<'_>]) -> (Option<Opinion>, usize) {
+    fn primary(
+        &mut self,
+        frame: &CommandContext,
+        arg: Arg<'_>,
+        rest: &[Arg<'_>],
+    ) -> (Option<BuiltinVerdict>, usize) {
         let Some(word) = arg.text() else {
             // After the first option every further word is a path or an error.
-            self.path(frame, arg, Intent::List);
+            self.path(frame, arg, PathIntent::List);
             return (Some(unclear(arg)), 0);
         };
         match word {
@@ -46,19 +51,24 @@ impl Judge<'_> {
             _ if has(FLAGS, word) => (None, 0),
             _ if has(FILES, word) => {
                 if let Some(file) = rest.first() {
-                    self.path(frame, *file, Intent::List);
+                    self.path(frame, *file, PathIntent::List);
                 }
                 (None, 1)
             }
             _ if starts_expression(arg) => (Some(unclear(arg)), 0),
             _ => {
-                self.path(frame, arg, Intent::List);
+                self.path(frame, arg, PathIntent::List);
                 (Some(unclear(arg)), 0)
             }
         }
     }
 
-    fn find_exec(&mut self, frame: &Frame, word: &[u8], rest: &[Arg<'_>]) -> (Option<Opinion>, usize) {
+    fn find_exec(
+        &mut self,
+        frame: &CommandContext,
+        word: &[u8],
+        rest: &[Arg<'_>],
+    ) -> (Option<BuiltinVerdict>, usize) {
         const WHY: &str = "a file that find found";
         let end = rest.iter().position(|arg| arg.is(";") || arg.is("+")).unwrap_or(rest.len());
         let holds = |text: &[u8]| text.windows(2).any(|part| part == b"{}");
@@ -69,24 +79,32 @@ impl Judge<'_> {
             .collect();
         let mut inside = frame.inside();
         if word.ends_with(b"dir") {
-            inside.place = super::place::Place::unknown();
+            inside.place = super::working_dirs::WorkingDirs::unknown();
         }
         self.command(&inside, &inner, None);
-        let opinion = Opinion::miss("option.find", format!("`{}` runs a command", shown(word)), Risk::High);
+        let opinion = BuiltinVerdict::miss(
+            RuleFamily::Option.member("find"),
+            format!("`{}` runs a command", shown(word)),
+            Risk::High,
+        );
         (Some(opinion.for_option(word)), (end + 1).min(rest.len()))
     }
 
     fn find_write(
         &mut self,
-        frame: &Frame,
+        frame: &CommandContext,
         word: &[u8],
         rest: &[Arg<'_>],
         taken: usize,
-    ) -> (Option<Opinion>, usize) {
+    ) -> (Option<BuiltinVerdict>, usize) {
         if let Some(file) = rest.first() {
-            self.path(frame, *file, Intent::Write);
+            self.path(frame, *file, PathIntent::Write);
         }
-        let opinion = Opinion::miss("option.find", format!("`{}` writes a file", shown(word)), Risk::Medium);
+        let opinion = BuiltinVerdict::miss(
+            RuleFamily::Option.member("find"),
+            format!("`{}` writes a file", shown(word)),
+            Risk::Medium,
+        );
         (Some(opinion.for_option(word)), taken)
     }
 }
@@ -105,16 +123,16 @@ fn starts_expression(arg: Arg<'_>) -> bool {
     }
 }
 
-fn unclear(arg: Arg<'_>) -> Opinion {
+fn unclear(arg: Arg<'_>) -> BuiltinVerdict {
     match arg {
         Arg::Unknown(why) => unknown_argument(why),
         Arg::Glob { pattern, .. } => {
             let reason = format!("`{}` could expand to a part of the expression", shown(pattern));
-            Opinion::miss("guarded.wildcard", reason, Risk::Medium).never()
+            BuiltinVerdict::miss(RuleId::GuardedWildcard, reason, Risk::Medium).never()
         }
         Arg::Text(text) | Arg::Home(text) => {
             let reason = format!("`{}` is not known to be harmless", shown(text));
-            Opinion::miss("option.find", reason, Risk::Medium).for_option(text)
+            BuiltinVerdict::miss(RuleFamily::Option.member("find"), reason, Risk::Medium).for_option(text)
         }
     }
 }

@@ -2,20 +2,21 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_types::{Bytes, Decision, Risk};
+use ringfence_types::{ByteString, Decision, Risk, RuleFamily, RuleId};
 
 use super::arg::Arg;
+use super::builtin_verdict::BuiltinVerdict;
 use super::catalogue::{GIT, git_subcommand};
 use super::operands::likely_path;
-use super::opinion::Opinion;
-use super::options::{Effect, Operand, Program, Reading, Side, Standing, read};
-use super::place::Place;
-use super::plain::unknown_argument;
+use super::options::{ListMembership, Operand, OperandPosition, OptionEffect, ParsedArgs, ProgramSpec, read};
 use super::programs::about;
-use super::rules::{Line, has_option, has_plus_refspec};
+use super::rules::{CommandLine, has_option, has_plus_refspec};
+use super::unknown_program::unknown_argument;
 use super::wildcard::is_wild;
-use super::{Frame, Judge, Surroundings, offline};
-use crate::paths::{Intent, judge_path};
+use super::working_dirs::WorkingDirs;
+use super::{CommandContext, CommandEvaluator, RuntimeVariables, network_tools};
+use crate::git_keys::asks_for_signatures;
+use crate::paths::{PathIntent, judge_path};
 
 /// They talk to other machines, or their business is to (S001-22).
 const REMOTE: &str = "clone fetch pull push submodule ls-remote fetch-pack send-pack http-fetch http-push http-backend \
@@ -31,16 +32,21 @@ const CARRIERS: &str = "bisect filter-branch difftool mergetool hook for-each-re
 
 const REWRITES: &str = "reset rebase filter-branch filter-repo reflog gc prune update-ref checkout restore switch stash commit-tree replace";
 
-impl Judge<'_> {
-    pub(super) fn git(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+impl CommandEvaluator<'_> {
+    pub(super) fn git(&mut self, frame: &CommandContext, args: &[Arg<'_>]) -> BuiltinVerdict {
         let global = read(&GIT, args);
-        let inside = Frame { place: self.git_place(frame, &global), ..frame.clone() };
+        let inside = CommandContext { place: self.git_place(frame, &global), ..frame.clone() };
         let about = self.about_options(&GIT, &global);
         let rest = args.get(global.rest..).unwrap_or_default();
         let dashes = args.get(..global.rest).unwrap_or_default().last().is_some_and(|arg| arg.is("--"));
         let opinion = match rest.split_first() {
-            _ if dashes => Opinion::miss("option.git", "`--` is no option of git", Risk::Medium).exact(),
-            None => Opinion::miss("guarded.unlisted", "it is not on the list", Risk::Low),
+            _ if dashes => BuiltinVerdict::miss(
+                RuleFamily::Option.member("git"),
+                "`--` is no option of git",
+                Risk::Medium,
+            )
+            .exact(),
+            None => BuiltinVerdict::miss(RuleId::GuardedUnlisted, "it is not on the list", Risk::Low),
             Some((Arg::Text(name), args)) => self.git_command(&inside, name, args),
             Some((Arg::Unknown(why), _)) => unknown_argument(why),
             Some((Arg::Glob { .. } | Arg::Home(_), _)) => unknown_argument("the subcommand of git"),
@@ -49,34 +55,42 @@ impl Judge<'_> {
     }
 
     /// `git-clone` is `git clone`.
-    pub(super) fn git_part(&mut self, frame: &Frame, line: &Line<'_>, name: &[u8]) -> Opinion {
+    pub(super) fn git_part(
+        &mut self,
+        frame: &CommandContext,
+        line: &CommandLine<'_>,
+        name: &[u8],
+    ) -> BuiltinVerdict {
         let name = name.strip_prefix(b"git-").unwrap_or(name);
         let opinion = self.git_command(frame, name, line.args);
-        let unusual =
-            Opinion::miss("guarded.unlisted", "it is a part of git that is called by itself", Risk::Medium);
+        let unusual = BuiltinVerdict::miss(
+            RuleId::GuardedUnlisted,
+            "it is a part of git that is called by itself",
+            Risk::Medium,
+        );
         opinion.and(unusual)
     }
 
     /// Where it works: every `-C` is relative to the one before.
-    fn git_place(&mut self, frame: &Frame, global: &Reading<'_>) -> Place {
+    fn git_place(&mut self, frame: &CommandContext, global: &ParsedArgs<'_>) -> WorkingDirs {
         let mut inside = frame.clone();
-        for hit in global.hits.iter().filter(|hit| hit.effect == Effect::Enter) {
+        for hit in global.hits.iter().filter(|hit| hit.effect == OptionEffect::Enter) {
             let Some(dir) = hit.value else { continue };
-            self.path(&inside, dir, Intent::List);
+            self.path(&inside, dir, PathIntent::List);
             inside.place = match dir {
                 Arg::Text(dir) => inside.place.entered(dir, self.scene.facts),
-                Arg::Glob { .. } | Arg::Home(_) | Arg::Unknown(_) => Place::unknown(),
+                Arg::Glob { .. } | Arg::Home(_) | Arg::Unknown(_) => WorkingDirs::unknown(),
             };
         }
         inside.place
     }
 
-    fn git_command(&mut self, frame: &Frame, name: &[u8], args: &[Arg<'_>]) -> Opinion {
+    fn git_command(&mut self, frame: &CommandContext, name: &[u8], args: &[Arg<'_>]) -> BuiltinVerdict {
         let program = git_subcommand(name);
         let reading = read(program, args);
         let opinion = match program.standing {
-            Standing::Listed => self.judge_reading(frame, program, &reading),
-            Standing::Unlisted => self.unlisted_git(frame, name, program, &reading),
+            ListMembership::Listed => self.judge_reading(frame, program, &reading),
+            ListMembership::Unlisted => self.unlisted_git(frame, name, program, &reading),
         };
         let opinion = opinion.and_if(listing_only(program, &reading)).and_if(signs(program, &reading));
         let opinion = opinion.and_if(blocked(name, args)).and_if(self.git_cleans(name, args));
@@ -84,49 +98,49 @@ impl Judge<'_> {
         if opinion.decision == Decision::Deny {
             return opinion;
         }
-        if program.standing == Standing::Listed {
-            self.git_content(frame, name, args, &reading);
-        }
+        self.git_content(frame, name, args, &reading);
         opinion.and_if(self.git_settings(frame))
     }
 
     fn unlisted_git(
         &mut self,
-        frame: &Frame,
+        frame: &CommandContext,
         name: &[u8],
-        program: &Program,
-        reading: &Reading<'_>,
-    ) -> Opinion {
+        program: &ProgramSpec,
+        reading: &ParsedArgs<'_>,
+    ) -> BuiltinVerdict {
         let shown = super::arg::shorten(name);
         let risk = if has(REWRITES, name) { Risk::High } else { program.risk };
         let read = self.judge_reading(frame, program, reading);
         let opinion =
-            Opinion::miss("guarded.unlisted", format!("`git {shown}` is not on the list"), risk).and(read);
+            BuiltinVerdict::miss(RuleId::GuardedUnlisted, format!("`git {shown}` is not on the list"), risk)
+                .and(read);
         let opinion = if has(CARRIERS, name) { opinion.named() } else { opinion };
-        let remote =
-            has(REMOTE, name) || name == b"remote" && talks(reading) || reading.has(|e| e == Effect::Network);
+        let remote = has(REMOTE, name)
+            || name == b"remote" && talks(reading)
+            || reading.has(|e| e == OptionEffect::Network);
         if remote {
-            opinion.and(offline::reaches_out(self.scene.policy, "this subcommand of git"))
+            opinion.and(network_tools::reaches_out(self.scene.policy, "this subcommand of git"))
         } else {
             opinion
         }
     }
 
     /// Without `-n` it deletes, with or without `-f`: that depends on a setting.
-    fn git_cleans(&self, name: &[u8], args: &[Arg<'_>]) -> Option<Opinion> {
+    fn git_cleans(&self, name: &[u8], args: &[Arg<'_>]) -> Option<BuiltinVerdict> {
         let dry = || has_option(args, "--dry-run", &["-n"]);
         (name == b"clean" && !dry())
             .then(|| self.deny_listed("deletion", "`git clean` deletes files", Risk::Critical))
     }
 
     /// Settings of the repository that make git run a program (B-C25).
-    fn git_settings(&mut self, frame: &Frame) -> Option<Opinion> {
+    fn git_settings(&mut self, frame: &CommandContext) -> Option<BuiltinVerdict> {
         if !self.is_listed() {
             return None;
         }
-        if frame.surroundings == Surroundings::Cleared {
+        if frame.surroundings == RuntimeVariables::Cleared {
             let why = "the variables that keep git from running programs of the repository are taken away";
-            return Some(Opinion::miss("git.surroundings", why, Risk::High).exact());
+            return Some(BuiltinVerdict::miss(RuleId::GitSurroundings, why, Risk::High).exact());
         }
         if frame.place.candidates().is_empty() {
             return Some(unknown_argument("the directory that git works in"));
@@ -136,23 +150,25 @@ impl Judge<'_> {
             let known = self.repositories.entry(dir.clone());
             known.or_insert_with(|| facts.git_programs(dir).into_iter().next()).clone()
         })?;
-        let setting = Bytes::from(setting.as_str()).display();
+        let setting = ByteString::from(setting.as_str()).display();
         let reason = format!("the repository may make git run a program or work elsewhere: {setting}");
         Some(
-            Opinion::miss("git.config", reason, Risk::High)
+            BuiltinVerdict::miss(RuleId::GitConfig, reason, Risk::High)
                 .exact()
                 .fix("say yes to this one, or remove the setting"),
         )
     }
 
     /// An operand that is a revision, a path, or both: `HEAD~3`, `main:.env`, `src/lib.rs`.
-    pub(super) fn revision(&mut self, frame: &Frame, operand: Operand<'_>, intent: Intent) {
+    pub(super) fn revision(&mut self, frame: &CommandContext, operand: Operand<'_>, intent: PathIntent) {
         if !self.is_listed() {
             return;
         }
         match operand.arg {
             Arg::Text(text)
-                if operand.side == Side::AfterDashes || text.starts_with(b":") || is_wild(text) =>
+                if operand.side == OperandPosition::AfterDashes
+                    || text.starts_with(b":")
+                    || is_wild(text) =>
             {
                 self.pathspec(frame, text, intent);
             }
@@ -170,7 +186,7 @@ impl Judge<'_> {
     }
 
     /// git takes a word for a path only where there is such a file.
-    fn revision_or_path(&mut self, frame: &Frame, text: &[u8], intent: Intent) {
+    fn revision_or_path(&mut self, frame: &CommandContext, text: &[u8], intent: PathIntent) {
         let part = self.path_part(frame, text, intent);
         let inside = || {
             Path::new(&*String::from_utf8_lossy(text))
@@ -185,7 +201,7 @@ impl Judge<'_> {
     }
 
     /// `*.rs`, `:(top)src`, `:!.env`, `:/lib`, `:.env` (from the index), `:2:.env` (of a merge).
-    fn pathspec(&mut self, frame: &Frame, text: &[u8], intent: Intent) {
+    fn pathspec(&mut self, frame: &CommandContext, text: &[u8], intent: PathIntent) {
         let rest = match text {
             [b':', b'!' | b'^', ..] => return,
             [b':', b'(', rest @ ..] => {
@@ -209,7 +225,7 @@ impl Judge<'_> {
     }
 
     /// `HEAD:.env`. A revision may have colons of its own (`HEAD@{12:30}:.env`): the path is behind any of them.
-    fn blobs(&mut self, frame: &Frame, text: &[u8]) {
+    fn blobs(&mut self, frame: &CommandContext, text: &[u8]) {
         const MOST: usize = 8;
         let colons = text.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at);
         for path in colons.take(MOST).filter_map(|at| text.get(at + 1..)) {
@@ -218,69 +234,95 @@ impl Judge<'_> {
     }
 
     /// A file of a commit. It is no file of the machine, so only its name counts.
-    fn blob(&mut self, frame: &Frame, path: &[u8]) {
+    fn blob(&mut self, frame: &CommandContext, path: &[u8]) {
         if path.is_empty() || path.len() > 4096 {
             return;
         }
         let inside = below(path);
-        let part = judge_path(self.scene, &self.scene.workspace().join(&inside), Intent::Read);
-        let part = if part.decision == Decision::Allow { self.unless_kept(part, &inside) } else { part };
-        self.push(frame, part);
+        for top in self.tops(frame) {
+            let part = judge_path(self.scene, &top.join(&inside), PathIntent::Read);
+            let part = if part.decision == Decision::Allow { self.unless_kept(part, &inside) } else { part };
+            self.push(frame, part);
+        }
+    }
+
+    /// Where a path of a commit may begin: at the top of a repository, which may be any directory from the workspace down to
+    /// where the command works. `./x` and `../x` begin at one of these too.
+    fn tops(&self, frame: &CommandContext) -> Vec<PathBuf> {
+        let workspace = self.scene.workspace();
+        let mut tops = vec![workspace.to_owned()];
+        for dir in frame.place.candidates() {
+            let above = dir.ancestors().take_while(|above| above.starts_with(workspace));
+            tops.extend(above.map(Path::to_owned));
+        }
+        tops.sort();
+        tops.dedup();
+        tops
     }
 }
 
 /// What in the arguments is more than the subcommand says, wherever it runs.
-pub(super) fn unusual(args: &[Arg<'_>]) -> Option<Opinion> {
+pub(super) fn unusual(args: &[Arg<'_>]) -> Option<BuiltinVerdict> {
     let global = read(&GIT, args);
     let rest = args.get(global.rest..).unwrap_or_default();
     let inner = rest.split_first().and_then(|(name, args)| {
         let name = name.text()?;
         let program = git_subcommand(name);
         let reading = read(program, args);
-        let carries = has(CARRIERS, name)
-            .then(|| Opinion::miss("guarded.unlisted", "it runs what it is given", Risk::High).named());
+        let carries = has(CARRIERS, name).then(|| {
+            BuiltinVerdict::miss(RuleId::GuardedUnlisted, "it runs what it is given", Risk::High).named()
+        });
         [about(program, &reading), listing_only(program, &reading), signs(program, &reading), carries]
             .into_iter()
             .flatten()
-            .reduce(Opinion::and)
+            .reduce(BuiltinVerdict::and)
     });
-    about(&GIT, &global).into_iter().chain(inner).reduce(Opinion::and)
+    about(&GIT, &global).into_iter().chain(inner).reduce(BuiltinVerdict::and)
 }
 
 /// `branch` with a name and nothing that makes it list creates a branch.
-fn listing_only(program: &Program, reading: &Reading<'_>) -> Option<Opinion> {
-    let lists = || reading.has(|effect| effect == Effect::Pattern);
+fn listing_only(program: &ProgramSpec, reading: &ParsedArgs<'_>) -> Option<BuiltinVerdict> {
+    let lists = || reading.has(|effect| effect == OptionEffect::Pattern);
     (program.name == "git-branch" && !reading.operands.is_empty() && !lists()).then(|| {
-        Opinion::miss("option.git-branch", "with a name it creates or changes a branch", Risk::Medium).named()
+        BuiltinVerdict::miss(
+            RuleFamily::Option.member("git-branch"),
+            "with a name it creates or changes a branch",
+            Risk::Medium,
+        )
+        .named()
     })
 }
 
 /// `%G?`, and `%(signature)` in formats and orders of `branch`, make git run gpg.
-fn signs(program: &Program, reading: &Reading<'_>) -> Option<Opinion> {
-    let formats = reading.hits.iter().filter(|hit| hit.effect == Effect::Format).filter_map(|hit| hit.value);
+fn signs(program: &ProgramSpec, reading: &ParsedArgs<'_>) -> Option<BuiltinVerdict> {
+    let formats =
+        reading.hits.iter().filter(|hit| hit.effect == OptionEffect::Format).filter_map(|hit| hit.value);
     let says = |text: &[u8], word: &[u8]| text.windows(word.len()).any(|part| part == word);
     let gpg = |arg: Arg<'_>| {
-        arg.text()
-            .is_none_or(|text| says(text, b"%G") || program.name == "git-branch" && says(text, b"signature"))
+        arg.text().is_none_or(|text| {
+            asks_for_signatures(text) || program.name == "git-branch" && says(text, b"signature")
+        })
     };
     formats.into_iter().find(|format| gpg(*format)).map(|_| {
-        let rule = format!("option.{}", program.name);
-        Opinion::miss(rule, "the format makes git run gpg", Risk::Medium).exact()
+        let rule = RuleFamily::Option.member(program.name);
+        BuiltinVerdict::miss(rule, "the format makes git run gpg", Risk::Medium).exact()
     })
 }
 
 /// The forms that document 000 blocks, in every spelling (S000-21). They are policy of git, not of the deny list.
-fn blocked(name: &[u8], args: &[Arg<'_>]) -> Option<Opinion> {
+fn blocked(name: &[u8], args: &[Arg<'_>]) -> Option<BuiltinVerdict> {
     const FIX: &str = "nothing: run it yourself, outside of Ringfence";
     let (rule, why) = match name {
-        b"push" if forces(args) => ("git.push-force", "`push --force` rewrites what others have"),
-        b"reset" if has_option(args, "--hard", &[]) => ("git.reset-hard", "`reset --hard` throws work away"),
+        b"push" if forces(args) => (RuleId::GitPushForce, "`push --force` rewrites what others have"),
+        b"reset" if has_option(args, "--hard", &[]) => {
+            (RuleId::GitResetHard, "`reset --hard` throws work away")
+        }
         b"clean" if has_option(args, "--force", &["-f"]) && has_option(args, "-d", &[]) => {
-            ("git.clean-force", "`clean -fd` deletes what was never committed")
+            (RuleId::GitCleanForce, "`clean -fd` deletes what was never committed")
         }
         _ => return None,
     };
-    Some(Opinion::deny(rule, why, Risk::Critical).fix(FIX))
+    Some(BuiltinVerdict::deny(rule, why, Risk::Critical).fix(FIX))
 }
 
 fn forces(args: &[Arg<'_>]) -> bool {
@@ -292,7 +334,7 @@ fn forces(args: &[Arg<'_>]) -> bool {
         || has_plus_refspec(args)
 }
 
-fn talks(reading: &Reading<'_>) -> bool {
+fn talks(reading: &ParsedArgs<'_>) -> bool {
     let acts = |text: &[u8]| has(REMOTE_ACTIONS, text);
     reading.operands.first().and_then(|operand| operand.arg.text()).is_none_or(acts)
         && !reading.operands.is_empty()
@@ -301,7 +343,7 @@ fn talks(reading: &Reading<'_>) -> bool {
 /// Never above the workspace.
 fn below(path: &[u8]) -> PathBuf {
     let mut inside = PathBuf::new();
-    for component in Bytes::from(path).as_path().components() {
+    for component in ByteString::from(path).as_path().components() {
         match component {
             Component::Normal(name) => inside.push(name),
             Component::ParentDir => {

@@ -5,14 +5,16 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Bytes, Decision, PathVerdict, Risk};
+use ringfence_types::{ByteString, Decision, PathDecision, Risk, RuleId};
 
 use super::arg::Arg;
+use super::catalogue::git_subcommand;
 use super::operands::likely_path;
-use super::options::{Effect, Operand, Reading, Side};
-use super::{Frame, Judge};
-use crate::judgement::{Aspect, Part};
-use crate::paths::{Intent, judge_path};
+use super::options::{Operand, OperandPosition, OptionEffect, ParsedArgs};
+use super::rules::takes_value;
+use super::{CommandContext, CommandEvaluator};
+use crate::judgement::{JudgementPart, PartKind};
+use crate::paths::{PathIntent, judge_path};
 
 /// Long options that make `log` print contents.
 const PATCHES: &[&str] = &[
@@ -29,6 +31,8 @@ const PATCHES: &[&str] = &[
     "--function-context",
     "--remerge-diff",
     "--diff-merges",
+    // Lines with errors in their white space.
+    "--check",
 ];
 /// Short ones, alone or behind others.
 const PATCH_LETTERS: &[u8] = b"puUWLcm";
@@ -47,14 +51,14 @@ const SUMMARIES: &[&str] = &[
     "--quiet",
 ];
 
-impl Judge<'_> {
+impl CommandEvaluator<'_> {
     /// Keeps a part about each tracked file that must not be read and that this command would print.
     pub(super) fn git_content(
         &mut self,
-        frame: &Frame,
+        frame: &CommandContext,
         name: &[u8],
         args: &[Arg<'_>],
-        reading: &Reading<'_>,
+        reading: &ParsedArgs<'_>,
     ) {
         if !self.is_listed() || !prints(name, args, reading) {
             return;
@@ -66,7 +70,8 @@ impl Judge<'_> {
                 None => self.push(frame, unknown()),
                 Some(hidden) => {
                     let shown = hidden.iter().filter(|path| specs.cover(path));
-                    let parts: Vec<Part> = shown.take(MOST).map(|path| self.printed(path, &specs)).collect();
+                    let parts: Vec<JudgementPart> =
+                        shown.take(MOST).map(|path| self.printed(path, &specs)).collect();
                     parts.into_iter().for_each(|part| self.push(frame, part));
                 }
             }
@@ -79,8 +84,8 @@ impl Judge<'_> {
         let hides = |path: &PathBuf| {
             let relative = path.strip_prefix(scene.workspace()).ok();
             let named =
-                relative.is_some_and(|path| scene.policy.rules.paths.judge(path) != PathVerdict::Open);
-            named && judge_path(scene, path, Intent::Read).decision > Decision::Allow
+                relative.is_some_and(|path| scene.policy.rules.paths.judge(path) != PathDecision::Open);
+            named && judge_path(scene, path, PathIntent::Read).decision > Decision::Allow
         };
         let look = || Some(scene.facts.git_tracked(dir)?.into_iter().filter(hides).collect());
         self.tracked.entry(dir.to_owned()).or_insert_with(look).clone()
@@ -88,15 +93,15 @@ impl Judge<'_> {
 
     /// Where the command names what holds the file, the file is judged; where it names nothing, a person may say that it is not in
     /// what is shown.
-    fn printed(&self, path: &Path, specs: &Pathspecs) -> Part {
-        let part = judge_path(self.scene, path, Intent::Read);
-        if !specs.included.is_empty() {
+    fn printed(&self, path: &Path, specs: &Pathspecs) -> JudgementPart {
+        let part = judge_path(self.scene, path, PathIntent::Read);
+        if specs.is_limited() {
             return part;
         }
         let relative = path.strip_prefix(self.scene.workspace()).unwrap_or(path);
-        let shown = Bytes::from(relative).display();
+        let shown = ByteString::from(relative).display();
         let fix = format!("leave it out: `-- . ':!{shown}'`, or say yes to this one");
-        let part = Part { rule: "git.content".into(), ..part };
+        let part = JudgementPart { rule: RuleId::GitContent.into(), ..part };
         part.because("git may print its content, which must not be read").ask(Risk::High, fix)
     }
 }
@@ -108,41 +113,85 @@ const MOST: usize = 8;
 struct Pathspecs {
     included: Vec<PathBuf>,
     excluded: Vec<PathBuf>,
+    /// Whether one of them may mean more than is understood here, so that nothing is limited.
+    breadth: SpecBreadth,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SpecBreadth {
+    Understood,
+    Anything,
 }
 
 impl Pathspecs {
-    fn of(judge: &Judge<'_>, frame: &Frame, operands: &[Operand<'_>]) -> Self {
-        let mut specs = Self { included: Vec::new(), excluded: Vec::new() };
+    fn of(judge: &CommandEvaluator<'_>, frame: &CommandContext, operands: &[Operand<'_>]) -> Self {
+        let mut specs = Self { included: Vec::new(), excluded: Vec::new(), breadth: SpecBreadth::Understood };
         for operand in operands {
-            let Arg::Text(text) = operand.arg else { continue };
-            let (list, path) = match exclusion(text) {
-                Some(path) => (&mut specs.excluded, path),
-                None => (&mut specs.included, text),
-            };
-            let dashed = operand.side == Side::AfterDashes;
-            let path = likely_path(frame, path).filter(|path| dashed || !judge.is_missing(path));
-            list.extend(path.filter(|path| path != judge.scene.workspace()));
+            if specs.add(judge, frame, *operand).is_none() {
+                specs.breadth = SpecBreadth::Anything;
+            }
         }
         specs
     }
 
+    /// `None`: only git knows what it means.
+    fn add(
+        &mut self,
+        judge: &CommandEvaluator<'_>,
+        frame: &CommandContext,
+        operand: Operand<'_>,
+    ) -> Option<()> {
+        let Arg::Text(text) = operand.arg else { return None };
+        if let Some(path) = exclusion(text) {
+            // What is excluded with a slash at its end is a directory: a file of that name is printed all the same.
+            let path = Some(path).filter(|path| is_plain(path) && !path.ends_with(b"/"))?;
+            self.excluded.push(likely_path(frame, path)?);
+            return Some(());
+        }
+        let dashed = operand.side == OperandPosition::AfterDashes;
+        let path = likely_path(frame, Some(text).filter(|text| is_plain(text))?)?;
+        if !dashed && judge.is_missing(&path) {
+            // A revision.
+            return Some(());
+        }
+        if !dashed && may_be_revision(text) {
+            return None;
+        }
+        // The whole workspace is no limit.
+        let path = Some(path).filter(|path| !judge.scene.workspace().starts_with(path))?;
+        self.included.push(path);
+        Some(())
+    }
+
+    fn is_limited(&self) -> bool {
+        self.breadth == SpecBreadth::Understood && !self.included.is_empty()
+    }
+
     fn cover(&self, path: &Path) -> bool {
         let below = |spec: &PathBuf| path.starts_with(spec);
-        (self.included.is_empty() || self.included.iter().any(below)) && !self.excluded.iter().any(below)
+        (!self.is_limited() || self.included.iter().any(below)) && !self.excluded.iter().any(below)
     }
+}
+
+/// A path that git takes as it is written: without magic, wildcards and escapes.
+fn is_plain(text: &[u8]) -> bool {
+    !text.is_empty()
+        && !text.starts_with(b":")
+        && !text.starts_with(b"(")
+        && !text.iter().any(|byte| b"*?[]\\".contains(byte))
 }
 
 /// Operands that may be paths. What stands before `--` is a revision, and git refuses a word that could be both; the pattern of
 /// `grep` is neither.
-fn operands<'a>(name: &[u8], args: &[Arg<'_>], reading: &Reading<'a>) -> Vec<Operand<'a>> {
+fn operands<'a>(name: &[u8], args: &[Arg<'_>], reading: &ParsedArgs<'a>) -> Vec<Operand<'a>> {
     let dashes = args.iter().any(|arg| arg.is("--"));
     let pattern = usize::from(name == b"grep" && !has_pattern(reading));
-    let may_be = |operand: &&Operand<'a>| !dashes || operand.side == Side::AfterDashes;
+    let may_be = |operand: &&Operand<'a>| !dashes || operand.side == OperandPosition::AfterDashes;
     reading.operands.iter().skip(pattern).filter(may_be).copied().collect()
 }
 
-fn has_pattern(reading: &Reading<'_>) -> bool {
-    reading.has(|effect| matches!(effect, Effect::Pattern | Effect::PatternFile))
+fn has_pattern(reading: &ParsedArgs<'_>) -> bool {
+    reading.has(|effect| matches!(effect, OptionEffect::Pattern | OptionEffect::PatternFile))
 }
 
 /// `:!x`, `:^x`, `:(exclude)x`.
@@ -154,34 +203,99 @@ fn exclusion(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// Whether a subcommand prints contents out of git's objects.
-fn prints(name: &[u8], args: &[Arg<'_>], reading: &Reading<'_>) -> bool {
-    let options = || args.iter().take_while(|arg| !arg.is("--")).filter_map(|arg| arg.text());
+fn prints(name: &[u8], args: &[Arg<'_>], reading: &ParsedArgs<'_>) -> bool {
+    let options = || args.iter().take_while(|arg| !arg.is("--")).map(|arg| arg.known_start());
     let patches = || options().any(|text| is_one(text, PATCHES) || is_short(text, PATCH_LETTERS));
     match name {
-        b"log" => patches(),
-        b"diff" => patches() || !options().any(|text| is_one(text, SUMMARIES) || text == b"-s"),
+        b"log" | b"reflog" => patches(),
+        b"status" => options().any(|text| is_one(text, &["--verbose"]) || is_short(text, b"v")),
+        b"diff" => patches() || !is_summary(args),
         // A file of a commit by its name was judged; an object by its digest is anything.
         b"show" => {
-            let named = |operand: &Operand<'_>| operand.arg.text().is_some_and(is_file_of_commit);
+            let named = |operand: &Operand<'_>| {
+                operand.side == OperandPosition::Before && operand.arg.text().is_some_and(is_file_of_commit)
+            };
             reading.operands.is_empty() || !reading.operands.iter().all(named)
         }
         b"grep" => {
             let others = reading.operands.iter().skip(usize::from(!has_pattern(reading)));
-            let revision = others.into_iter().any(|operand| operand.side != Side::AfterDashes);
+            let revision = others.into_iter().any(|operand| operand.side != OperandPosition::AfterDashes);
             revision || options().any(|text| is_one(text, &["--cached"]))
         }
-        _ => false,
+        _ => PRINTERS.split_ascii_whitespace().any(|known| known.as_bytes() == name),
     }
 }
 
-/// `HEAD:path`, `:path`; not `:/words`, nor a colon in braces (`HEAD@{12:30}`).
+/// Other subcommands that print contents. They are not on the list; a rule of the operator may allow them.
+const PRINTERS: &str = "archive annotate blame bundle cat-file checkout-index diff-files diff-index diff-pairs diff-tree \
+    fast-export format-patch merge-file merge-tree pack-objects range-diff rev-list stash unpack-file whatchanged";
+
+/// Whether `diff` prints a summary and nothing else. What could be the value of another option asks for nothing.
+fn is_summary(args: &[Arg<'_>]) -> bool {
+    let program = git_subcommand(b"diff");
+    let mut summary = false;
+    let mut value = false;
+    for arg in args.iter().take_while(|arg| !arg.is("--")) {
+        let Some(text) = arg.text() else { return false };
+        let negates = text.starts_with(b"--no-") && !UNRELATED.iter().any(|known| known.as_bytes() == text);
+        if !value && negates {
+            return false;
+        }
+        summary |= !value && (is_one(text, SUMMARIES) || text == b"-s");
+        value = !value && text.len() > 1 && text.starts_with(b"-") && takes_value(Some(program), text);
+    }
+    summary
+}
+
+/// Of the options that take something back, those that take back no summary.
+const UNRELATED: &[&str] = &[
+    "--no-patch",
+    "--no-color",
+    "--no-renames",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-abbrev",
+    "--no-prefix",
+    "--no-relative",
+];
+
+/// `HEAD:path`, `:path`, `:2:path`; not `:/words` or another pathspec, nor a colon in braces (`HEAD@{12:30}`). A range such as
+/// `HEAD:..HEAD` begins like a file, and git prints a history for it.
 fn is_file_of_commit(text: &[u8]) -> bool {
-    let mut depth = 0_i32;
-    let colon = text.iter().any(|byte| {
-        depth += i32::from(*byte == b'{') - i32::from(*byte == b'}');
-        *byte == b':' && depth == 0
-    });
-    colon && !text.starts_with(b":/")
+    if is_range(text) {
+        return false;
+    }
+    match text {
+        [b':', b'0'..=b'3', b':', path @ ..] | [b':', path @ ..] => {
+            is_plain(path) && !path.starts_with(b"/") && !path.starts_with(b"!") && !path.starts_with(b"^")
+        }
+        _ => {
+            let mut depth = 0_i32;
+            for byte in text {
+                depth += i32::from(*byte == b'{') - i32::from(*byte == b'}');
+                match (*byte, depth) {
+                    (b':', 0) => return true,
+                    // A brace that was never opened: git reads such a word in its own way.
+                    (_, ..0) => return false,
+                    _ => {}
+                }
+            }
+            false
+        }
+    }
+}
+
+/// Whether git may take the word for more than one revision.
+fn is_range(text: &[u8]) -> bool {
+    text.starts_with(b"^") || text.windows(2).any(|pair| pair == b"..")
+}
+
+/// Whether git may take a word before `--` for a revision although a file has that name: it looks for `HEAD^@`, `HEAD^!` and
+/// `^HEAD` before it looks for files.
+fn may_be_revision(text: &[u8]) -> bool {
+    is_range(text)
+        || text.iter().any(|byte| b"^~:".contains(byte))
+        || text.windows(2).any(|pair| pair == b"@{")
 }
 
 /// git takes any beginning of a long option that is clear.
@@ -200,8 +314,8 @@ fn is_short(text: &[u8], letters: &[u8]) -> bool {
     }
 }
 
-fn unknown() -> Part {
-    Part::new(Aspect::Read, "the files of the repository", "git.content")
+fn unknown() -> JudgementPart {
+    JudgementPart::new(PartKind::Read, "the files of the repository", RuleId::GitContent)
         .because("which files the repository tracks cannot be told")
         .ask(Risk::Medium, "look at the index of the repository, or say yes to this one")
 }

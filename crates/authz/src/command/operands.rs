@@ -2,16 +2,16 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_types::{Bytes, Decision, PathVerdict, Risk};
+use ringfence_types::{ByteString, Decision, PathDecision, Risk, RuleId};
 
 use super::arg::Arg;
-use super::place::{fold, is_below, join};
 use super::wildcard::{example, is_wild, matches, means};
-use super::{Frame, Judge};
-use crate::decide::View;
-use crate::facts::PathKind;
-use crate::judgement::{Aspect, Part};
-use crate::paths::{Intent, judge_path};
+use super::working_dirs::{fold, is_below, join};
+use super::{CommandContext, CommandEvaluator};
+use crate::decide::FilesystemView;
+use crate::host_facts::PathKind;
+use crate::judgement::{JudgementPart, PartKind};
+use crate::paths::{PathIntent, judge_path};
 
 /// Names that a pattern must not mean.
 const KEPT: &[&str] = &[
@@ -56,16 +56,16 @@ const MAX_PATH: usize = 4096;
 /// What is written to them changes nothing.
 const WRITABLE: &[&[u8]] = &[b"/dev/null", b"/dev/stdout", b"/dev/stderr"];
 
-impl Judge<'_> {
+impl CommandEvaluator<'_> {
     /// Judges an argument that names a file, and keeps the part.
-    pub(super) fn path(&mut self, frame: &Frame, arg: Arg<'_>, intent: Intent) {
+    pub(super) fn path(&mut self, frame: &CommandContext, arg: Arg<'_>, intent: PathIntent) {
         if !self.is_listed() {
             return;
         }
         let part = match arg {
             Arg::Text(b"") | Arg::Unknown(_) => return,
             Arg::Text(text) | Arg::Home(text) | Arg::Glob { pattern: text, .. } if text.len() > MAX_PATH => {
-                unsure(text, intent, "path.too-long", "it is longer than a path can be")
+                unsure(text, intent, RuleId::PathTooLong, "it is longer than a path can be")
             }
             Arg::Text(text) => self.path_part(frame, text, intent),
             Arg::Glob { prefix, pattern } => self.pattern_part(frame, prefix, pattern, intent),
@@ -75,14 +75,14 @@ impl Judge<'_> {
     }
 
     /// A file that is read, unless `-` says that it is the standard input.
-    pub(super) fn input_path(&mut self, frame: &Frame, arg: Arg<'_>) {
+    pub(super) fn input_path(&mut self, frame: &CommandContext, arg: Arg<'_>) {
         if !arg.is("-") {
-            self.path(frame, arg, Intent::Read);
+            self.path(frame, arg, PathIntent::Read);
         }
     }
 
     /// From the likely directory it counts in full; what another one would refuse becomes a question.
-    pub(super) fn path_part(&self, frame: &Frame, text: &[u8], intent: Intent) -> Part {
+    pub(super) fn path_part(&self, frame: &CommandContext, text: &[u8], intent: PathIntent) -> JudgementPart {
         if text.starts_with(b"/") {
             return self.absolute_part(&join(Path::new("/"), text), intent);
         }
@@ -93,64 +93,70 @@ impl Judge<'_> {
     }
 
     /// By its name and by where it leads: the stricter counts.
-    fn absolute_part(&self, path: &Path, intent: Intent) -> Part {
+    fn absolute_part(&self, path: &Path, intent: PathIntent) -> JudgementPart {
         let folded = fold(path);
-        if let Some(part) = self.outside_part(&folded, intent) {
-            return part;
-        }
-        let part = self.file_or_directory(&folded, intent);
         // `..` after a link is another directory for the kernel than by name.
         let climbs = path.components().any(|component| component == Component::ParentDir);
+        let part = match self.outside_part(&folded, intent) {
+            // Where a device leads is the matter of the process that opens it.
+            Some(part) if !climbs => return part,
+            Some(part) => part,
+            None => self.file_or_directory(&folded, intent),
+        };
         let real = self.scene.facts.real_path(if climbs { path } else { &folded });
         if real == *folded {
             return part;
         }
-        stricter(part, self.file_or_directory(&fold(&real), intent))
+        let real = fold(&real);
+        let led = self.outside_part(&real, intent);
+        stricter(part, led.unwrap_or_else(|| self.file_or_directory(&real, intent)))
     }
 
     /// Places outside the roots that the fence itself makes.
-    fn outside_part(&self, path: &Path, intent: Intent) -> Option<Part> {
-        let open = self.scene.permissions.view == View::WholeMachine;
+    fn outside_part(&self, path: &Path, intent: PathIntent) -> Option<JudgementPart> {
+        let open = self.scene.permissions.view == FilesystemView::WholeMachine;
         if open || self.scene.permissions.roots.iter().any(|root| is_below(path, root.path.as_slice())) {
             return None;
         }
-        let aspect = if intent == Intent::Write { Aspect::Write } else { Aspect::Read };
-        let part = |rule| Part {
-            path: Some(Bytes::from(path)),
-            ..Part::new(aspect, Bytes::from(path).display(), rule)
+        let aspect = if intent == PathIntent::Write { PartKind::Write } else { PartKind::Read };
+        let part = |rule| JudgementPart {
+            path: Some(ByteString::from(path)),
+            ..JudgementPart::new(aspect, ByteString::from(path).display(), rule)
         };
         let text = path.as_os_str().as_encoded_bytes();
         let numbered = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
         let descriptor = text.strip_prefix(b"/dev/fd/").is_some_and(numbered);
-        let reads = matches!(intent, Intent::Read | Intent::List | Intent::Look);
+        let reads = matches!(intent, PathIntent::Read | PathIntent::List | PathIntent::Look);
         if reads && (UNENDING.contains(&text) || text.starts_with(b"/dev/pts/")) {
             let fix = "leave it out, or say yes to this one";
             let why = "to read it never ends, or takes what is typed at the terminal";
-            return Some(part("path.device").because(why).ask(Risk::Medium, fix));
+            return Some(part(RuleId::PathDevice).because(why).ask(Risk::Medium, fix));
         }
         let device = if reads { descriptor || READABLE.contains(&text) } else { WRITABLE.contains(&text) };
         if device {
-            return Some(part("path.device").because("a device of every process, which keeps nothing"));
+            return Some(part(RuleId::PathDevice).because("a device of every process, which keeps nothing"));
         }
         path.starts_with("/tmp").then(|| {
             let fix = "use a directory of the workspace, or say yes to this one";
-            part("path.private-tmp").because("it is in the private `/tmp` of the fence").ask(Risk::Low, fix)
+            part(RuleId::PathPrivateTmp)
+                .because("it is in the private `/tmp` of the fence")
+                .ask(Risk::Low, fix)
         })
     }
 
     /// Rules about names are about files: a directory that is named like a secret may be searched.
-    fn file_or_directory(&self, path: &Path, intent: Intent) -> Part {
+    fn file_or_directory(&self, path: &Path, intent: PathIntent) -> JudgementPart {
         let part = judge_path(self.scene, path, intent);
         let directory = || self.scene.facts.kind(path) == PathKind::Directory;
-        if part.decision > Decision::Allow && intent == Intent::Read && directory() {
-            return judge_path(self.scene, path, Intent::List);
+        if part.decision > Decision::Allow && intent == PathIntent::Read && directory() {
+            return judge_path(self.scene, path, PathIntent::List);
         }
         part
     }
 
-    fn home_part(&self, rest: &[u8], intent: Intent) -> Part {
+    fn home_part(&self, rest: &[u8], intent: PathIntent) -> JudgementPart {
         let Some(home) = &self.scene.policy.home else {
-            return unsure(b"~", intent, "path.home", "where the home directory is, is not known");
+            return unsure(b"~", intent, RuleId::PathHome, "where the home directory is, is not known");
         };
         let below = rest.strip_prefix(b"/").unwrap_or(rest);
         self.absolute_part(&join(home.as_path(), below), intent)
@@ -158,7 +164,13 @@ impl Judge<'_> {
 
     /// What a pattern could expand to: its directory, a name that it surely matches, and the names that it could mean.
     /// A pattern that says nothing (`*`) is fine: files that must not be read are not there inside the fence.
-    pub(super) fn pattern_part(&self, frame: &Frame, prefix: &[u8], pattern: &[u8], intent: Intent) -> Part {
+    pub(super) fn pattern_part(
+        &self,
+        frame: &CommandContext,
+        prefix: &[u8],
+        pattern: &[u8],
+        intent: PathIntent,
+    ) -> JudgementPart {
         let dir = prefix
             .iter()
             .rposition(|byte| *byte == b'/')
@@ -166,31 +178,36 @@ impl Judge<'_> {
         if climbs(pattern, intent) {
             let why = "it matches `..` in some shells, and so leads out";
             let sample = self.path_part(frame, &sample_path(pattern), intent);
-            return stricter(sample, unsure(pattern, intent, "path.pattern", why));
+            return stricter(sample, unsure(pattern, intent, RuleId::PathPattern, why));
         }
-        let around = self.path_part(frame, dir, Intent::List);
+        let around = self.path_part(frame, dir, PathIntent::List);
         let sample = self.path_part(frame, &sample_path(pattern), intent);
         let part = stricter(around, sample);
         let last = pattern.rsplit(|byte| *byte == b'/').next().unwrap_or(pattern);
         let meant = || is_wild(last) && KEPT.iter().any(|name| means(last, name.as_bytes()));
-        let named = Part { subject: Bytes::from(pattern).display(), ..part };
-        if intent == Intent::List || named.decision > Decision::Allow {
+        let named = JudgementPart { subject: ByteString::from(pattern).display(), ..part };
+        if intent == PathIntent::List || named.decision > Decision::Allow {
             return named;
         }
         if meant() {
-            return unsure(pattern, intent, "path.pattern", "it could match a file that must not be read");
+            return unsure(
+                pattern,
+                intent,
+                RuleId::PathPattern,
+                "it could match a file that must not be read",
+            );
         }
-        self.unless_kept(named, Bytes::from(example(last)).as_path())
+        self.unless_kept(named, ByteString::from(example(last)).as_path())
     }
 
     /// Whether there is such a file now says nothing about what a pattern or a commit holds: names that hide a file unless
     /// it is public are a question there.
-    pub(super) fn unless_kept(&self, part: Part, relative: &Path) -> Part {
-        if self.scene.policy.rules.paths.judge(relative) == PathVerdict::Open {
+    pub(super) fn unless_kept(&self, part: JudgementPart, relative: &Path) -> JudgementPart {
+        if self.scene.policy.rules.paths.judge(relative) == PathDecision::Open {
             return part;
         }
         let fix = "name the file itself, as it is in the workspace";
-        let part = Part { rule: "path.pattern".into(), ..part };
+        let part = JudgementPart { rule: RuleId::PathPattern.into(), ..part };
         part.because("its name says that it may hold a key").ask(Risk::Medium, fix)
     }
 
@@ -201,8 +218,8 @@ impl Judge<'_> {
 
 /// Whether a component could become `..`: dash, and bash before 5.2, let `.?` and `.*` match it. At the end of what is only
 /// listed it shows names.
-fn climbs(pattern: &[u8], intent: Intent) -> bool {
-    let skipped = usize::from(intent == Intent::List);
+fn climbs(pattern: &[u8], intent: PathIntent) -> bool {
+    let skipped = usize::from(intent == PathIntent::List);
     pattern
         .rsplit(|byte| *byte == b'/')
         .skip(skipped)
@@ -223,30 +240,30 @@ fn sample_path(pattern: &[u8]) -> Vec<u8> {
     sample
 }
 
-fn stricter(a: Part, b: Part) -> Part {
+fn stricter(a: JudgementPart, b: JudgementPart) -> JudgementPart {
     if b.decision > a.decision { b } else { a }
 }
 
-fn softened(part: Part) -> Part {
+fn softened(part: JudgementPart) -> JudgementPart {
     if part.decision != Decision::Deny {
         return part;
     }
     let fix = "use a path from the root of the workspace";
     let reason = format!("it may run in another directory, and from there: {}", part.reason);
-    Part { reason: reason.into(), ..part }.ask(Risk::High, fix)
+    JudgementPart { reason: reason.into(), ..part }.ask(Risk::High, fix)
 }
 
-fn unknown_directory(text: &[u8], intent: Intent) -> Part {
-    unsure(text, intent, "path.unknown-directory", "the directory that it is relative to is not known")
+fn unknown_directory(text: &[u8], intent: PathIntent) -> JudgementPart {
+    unsure(text, intent, RuleId::PathUnknownDirectory, "the directory that it is relative to is not known")
 }
 
-fn unsure(text: &[u8], intent: Intent, rule: &'static str, why: &'static str) -> Part {
-    let aspect = if intent == Intent::Write { Aspect::Write } else { Aspect::Read };
+fn unsure(text: &[u8], intent: PathIntent, rule: RuleId, why: &'static str) -> JudgementPart {
+    let aspect = if intent == PathIntent::Write { PartKind::Write } else { PartKind::Read };
     let fix = "name the file itself, from the root of the workspace";
-    Part::new(aspect, super::arg::shorten(text), rule).because(why).ask(Risk::Medium, fix)
+    JudgementPart::new(aspect, super::arg::shorten(text), rule).because(why).ask(Risk::Medium, fix)
 }
 
 /// The path that an operand means from the likely directory.
-pub(super) fn likely_path(frame: &Frame, text: &[u8]) -> Option<PathBuf> {
+pub(super) fn likely_path(frame: &CommandContext, text: &[u8]) -> Option<PathBuf> {
     frame.place.likely().map(|dir| fold(&join(dir, text)).into_owned())
 }

@@ -10,29 +10,29 @@ use super::arg::Arg;
 
 /// What is known about a program: its options and what its operands are.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct ProgramSpec {
     pub(super) name: &'static str,
-    pub(super) operands: Operands,
-    pub(super) groups: &'static [Group],
+    pub(super) operands: OperandSpec,
+    pub(super) groups: &'static [OptionGroup],
     /// Options that it has in common with others.
-    pub(super) shared: &'static [Group],
-    pub(super) standing: Standing,
-    pub(super) known: Known,
-    pub(super) order: Order,
-    pub(super) wild: Wild,
-    pub(super) digits: Digits,
+    pub(super) shared: &'static [OptionGroup],
+    pub(super) standing: ListMembership,
+    pub(super) known: OptionCoverage,
+    pub(super) order: OptionOrder,
+    pub(super) wild: GlobRisk,
+    pub(super) digits: NumericOption,
     pub(super) risk: Risk,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum ListMembership {
     /// On the list of `guarded`.
     Listed,
     Unlisted,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum OptionCoverage {
     /// Every harmless option is described: one that is not is a reason to ask.
     Whole,
     /// Only options that do harm are described.
@@ -40,7 +40,7 @@ pub(super) enum Known {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum OptionOrder {
     /// Options may stand after operands.
     Mixed,
     /// The first operand ends the options: the program runs what follows.
@@ -49,20 +49,20 @@ pub(super) enum Order {
 
 /// Whether a file whose name looks like an option could do harm when a wildcard expands to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wild {
+pub(super) enum GlobRisk {
     Harmless,
     Steers,
 }
 
 /// Whether `-5` is a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Digits {
+pub(super) enum NumericOption {
     Number,
     Unknown,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operands {
+pub(super) enum OperandSpec {
     /// Only printed or compared, never opened.
     Text,
     Read,
@@ -93,9 +93,9 @@ pub(super) enum Operands {
 
 /// Options with one effect.
 #[derive(Debug)]
-pub(super) struct Group {
-    pub(super) effect: Effect,
-    pub(super) value: Value,
+pub(super) struct OptionGroup {
+    pub(super) effect: OptionEffect,
+    pub(super) value: OptionValue,
     /// One letter per option.
     pub(super) short: &'static str,
     /// Without the dashes, separated by blanks.
@@ -103,7 +103,7 @@ pub(super) struct Group {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum OptionValue {
     None,
     Required,
     /// Only glued: `--color`, `--color=always`.
@@ -111,7 +111,7 @@ pub(super) enum Value {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(super) enum OptionEffect {
     Harmless,
     /// Gives the pattern, so that no operand is one.
     Pattern,
@@ -144,7 +144,7 @@ pub(super) enum Effect {
     Unclear,
 }
 
-impl Effect {
+impl OptionEffect {
     /// Completes "option `-x` …".
     pub(super) fn says(self) -> Option<&'static str> {
         match self {
@@ -170,49 +170,53 @@ impl Effect {
     }
 }
 
-impl Program {
-    pub(super) const fn new(name: &'static str, operands: Operands, groups: &'static [Group]) -> Self {
+impl ProgramSpec {
+    pub(super) const fn new(
+        name: &'static str,
+        operands: OperandSpec,
+        groups: &'static [OptionGroup],
+    ) -> Self {
         Self {
             name,
             operands,
             groups,
             shared: &[],
-            standing: Standing::Unlisted,
-            known: Known::Whole,
-            order: Order::Mixed,
-            wild: Wild::Steers,
-            digits: Digits::Unknown,
+            standing: ListMembership::Unlisted,
+            known: OptionCoverage::Whole,
+            order: OptionOrder::Mixed,
+            wild: GlobRisk::Steers,
+            digits: NumericOption::Unknown,
             risk: Risk::Medium,
         }
     }
 
-    pub(super) const fn sharing(mut self, groups: &'static [Group]) -> Self {
+    pub(super) const fn sharing(mut self, groups: &'static [OptionGroup]) -> Self {
         self.shared = groups;
         self
     }
 
     pub(super) const fn listed(mut self) -> Self {
-        self.standing = Standing::Listed;
+        self.standing = ListMembership::Listed;
         self
     }
 
     pub(super) const fn dangers_only(mut self) -> Self {
-        self.known = Known::Dangers;
+        self.known = OptionCoverage::Dangers;
         self
     }
 
     pub(super) const fn options_first(mut self) -> Self {
-        self.order = Order::OptionsFirst;
+        self.order = OptionOrder::OptionsFirst;
         self
     }
 
     pub(super) const fn any_file_name(mut self) -> Self {
-        self.wild = Wild::Harmless;
+        self.wild = GlobRisk::Harmless;
         self
     }
 
     pub(super) const fn numbers(mut self) -> Self {
-        self.digits = Digits::Number;
+        self.digits = NumericOption::Number;
         self
     }
 
@@ -221,26 +225,26 @@ impl Program {
         self
     }
 
-    fn short(&self, letter: u8) -> Option<&'static Group> {
+    fn short(&self, letter: u8) -> Option<&'static OptionGroup> {
         self.all_groups().find(|group| group.short.as_bytes().contains(&letter))
     }
 
-    pub(super) fn all_groups(&self) -> impl Iterator<Item = &'static Group> + use<> {
+    pub(super) fn all_groups(&self) -> impl Iterator<Item = &'static OptionGroup> + use<> {
         self.groups.iter().chain(self.shared)
     }
 
-    fn long(&self, name: &[u8]) -> Long {
-        let mut found = Long::Unknown;
+    fn long(&self, name: &[u8]) -> LongOption {
+        let mut found = LongOption::Unknown;
         if name.is_empty() {
             return found;
         }
         for group in self.all_groups() {
             for known in group.long.split(' ') {
                 if known.as_bytes() == name {
-                    return Long::Known(group);
+                    return LongOption::Known(group);
                 }
                 if known.as_bytes().starts_with(name) {
-                    found = Long::Abbreviated(found.harsher(group));
+                    found = LongOption::Abbreviated(found.harsher(group));
                 }
             }
         }
@@ -248,17 +252,17 @@ impl Program {
     }
 }
 
-enum Long {
-    Known(&'static Group),
-    Abbreviated(&'static Group),
+enum LongOption {
+    Known(&'static OptionGroup),
+    Abbreviated(&'static OptionGroup),
     Unknown,
 }
 
-impl Long {
+impl LongOption {
     /// Of several options that an abbreviation could mean the one that does something.
-    fn harsher(&self, other: &'static Group) -> &'static Group {
+    fn harsher(&self, other: &'static OptionGroup) -> &'static OptionGroup {
         match self {
-            Self::Abbreviated(group) | Self::Known(group) if group.effect != Effect::Harmless => group,
+            Self::Abbreviated(group) | Self::Known(group) if group.effect != OptionEffect::Harmless => group,
             _ => other,
         }
     }
@@ -266,10 +270,10 @@ impl Long {
 
 /// The arguments of one command, read.
 #[derive(Debug, Default)]
-pub(super) struct Reading<'a> {
+pub(super) struct ParsedArgs<'a> {
     pub(super) operands: Vec<Operand<'a>>,
     /// Options that are more than a harmless switch, in order.
-    pub(super) hits: Vec<Hit<'a>>,
+    pub(super) hits: Vec<OptionMatch<'a>>,
     /// Options that are not described.
     pub(super) unknown: Vec<&'a [u8]>,
     /// How many operands stand before an option that may take the next word: whether the others are operands is not known.
@@ -285,33 +289,33 @@ pub(super) struct Reading<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operand<'a> {
     pub(super) arg: Arg<'a>,
-    pub(super) side: Side,
+    pub(super) side: OperandPosition,
 }
 
 /// Where an operand stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum OperandPosition {
     Before,
     AfterDashes,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hit<'a> {
-    pub(super) effect: Effect,
+pub(super) struct OptionMatch<'a> {
+    pub(super) effect: OptionEffect,
     /// As written, without its value: `-o`, `--output`.
-    pub(super) name: Name<'a>,
+    pub(super) name: OptionName<'a>,
     pub(super) value: Option<Arg<'a>>,
     /// The index of the argument after it.
     pub(super) next: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name<'a> {
+pub(super) enum OptionName<'a> {
     Short(u8),
     Long(&'a [u8]),
 }
 
-impl Name<'_> {
+impl OptionName<'_> {
     pub(super) fn bytes(self) -> Vec<u8> {
         match self {
             Self::Short(letter) => vec![b'-', letter],
@@ -320,8 +324,8 @@ impl Name<'_> {
     }
 }
 
-impl<'a> Reading<'a> {
-    pub(super) fn has(&self, wanted: impl Fn(Effect) -> bool) -> bool {
+impl<'a> ParsedArgs<'a> {
+    pub(super) fn has(&self, wanted: impl Fn(OptionEffect) -> bool) -> bool {
         self.hits.iter().any(|hit| wanted(hit.effect))
     }
 
@@ -333,30 +337,31 @@ impl<'a> Reading<'a> {
 }
 
 /// Reads `args`, which do not include the program.
-pub(super) fn read<'a>(program: &Program, args: &[Arg<'a>]) -> Reading<'a> {
-    let mut reader = Reader { program, args, at: 0, side: Side::Before, reading: Reading::default() };
+pub(super) fn read<'a>(program: &ProgramSpec, args: &[Arg<'a>]) -> ParsedArgs<'a> {
+    let mut reader =
+        ArgParser { program, args, at: 0, side: OperandPosition::Before, reading: ParsedArgs::default() };
     while reader.step() {}
     reader.reading
 }
 
-struct Reader<'p, 'a> {
-    program: &'p Program,
+struct ArgParser<'p, 'a> {
+    program: &'p ProgramSpec,
     args: &'p [Arg<'a>],
     at: usize,
-    side: Side,
-    reading: Reading<'a>,
+    side: OperandPosition,
+    reading: ParsedArgs<'a>,
 }
 
-impl<'a> Reader<'_, 'a> {
+impl<'a> ArgParser<'_, 'a> {
     fn step(&mut self) -> bool {
         self.reading.rest = self.at;
         let Some(arg) = self.args.get(self.at).copied() else { return false };
         self.at += 1;
-        if self.side == Side::AfterDashes {
+        if self.side == OperandPosition::AfterDashes {
             return self.operand(arg);
         }
         match arg {
-            Arg::Text(b"--") => self.side = Side::AfterDashes,
+            Arg::Text(b"--") => self.side = OperandPosition::AfterDashes,
             Arg::Text(text) => match text {
                 [b'-', b'-', rest @ ..] => self.long(text, rest),
                 [b'-', letters @ ..] if !letters.is_empty() => self.cluster(text, letters),
@@ -372,7 +377,7 @@ impl<'a> Reader<'_, 'a> {
         if let Arg::Unknown(why) = arg {
             self.reading.dynamic.get_or_insert(why);
         }
-        if self.program.order == Order::OptionsFirst {
+        if self.program.order == OptionOrder::OptionsFirst {
             return false;
         }
         self.reading.operands.push(Operand { arg, side: self.side });
@@ -388,7 +393,7 @@ impl<'a> Reader<'_, 'a> {
             self.named(pattern, name, Some(Arg::Glob { prefix: value, pattern: tail }));
             return true;
         }
-        let steers = prefix.is_empty() && self.program.wild == Wild::Steers;
+        let steers = prefix.is_empty() && self.program.wild == GlobRisk::Steers;
         if steers || prefix.starts_with(b"-") {
             self.reading.wild.get_or_insert(pattern);
         }
@@ -404,45 +409,45 @@ impl<'a> Reader<'_, 'a> {
 
     fn named(&mut self, text: &'a [u8], name: &'a [u8], glued: Option<Arg<'a>>) {
         let group = match self.program.long(name) {
-            Long::Known(group) => group,
-            Long::Abbreviated(group) => {
+            LongOption::Known(group) => group,
+            LongOption::Abbreviated(group) => {
                 self.unknown(text);
                 group
             }
-            Long::Unknown => return self.unknown(text),
+            LongOption::Unknown => return self.unknown(text),
         };
         let value = match (group.value, glued) {
-            (Value::None, Some(_)) => return self.unknown(text),
-            (Value::Required, None) => self.next_value(),
+            (OptionValue::None, Some(_)) => return self.unknown(text),
+            (OptionValue::Required, None) => self.next_value(),
             (_, glued) => glued,
         };
-        self.hit(group, Name::Long(name), value);
+        self.hit(group, OptionName::Long(name), value);
     }
 
     fn cluster(&mut self, text: &'a [u8], letters: &'a [u8]) {
-        if self.program.digits == Digits::Number && letters.iter().all(u8::is_ascii_digit) {
+        if self.program.digits == NumericOption::Number && letters.iter().all(u8::is_ascii_digit) {
             return;
         }
         for (index, letter) in letters.iter().enumerate() {
             let Some(group) = self.program.short(*letter) else {
                 self.unknown(text);
                 match self.program.known {
-                    Known::Whole => return,
-                    Known::Dangers => continue,
+                    OptionCoverage::Whole => return,
+                    OptionCoverage::Dangers => continue,
                 }
             };
             let rest = letters.get(index + 1..).unwrap_or_default();
             let glued = (!rest.is_empty()).then_some(Arg::Text(rest));
             let value = match group.value {
-                Value::None => {
-                    self.hit(group, Name::Short(*letter), None);
+                OptionValue::None => {
+                    self.hit(group, OptionName::Short(*letter), None);
                     continue;
                 }
-                Value::Glued => glued,
-                Value::Required if glued.is_none() && index > 0 => self.doubtful_value(text),
-                Value::Required => glued.or_else(|| self.next_value()),
+                OptionValue::Glued => glued,
+                OptionValue::Required if glued.is_none() && index > 0 => self.doubtful_value(text),
+                OptionValue::Required => glued.or_else(|| self.next_value()),
             };
-            return self.hit(group, Name::Short(*letter), value);
+            return self.hit(group, OptionName::Short(*letter), value);
         }
     }
 
@@ -473,9 +478,9 @@ impl<'a> Reader<'_, 'a> {
         Some(value)
     }
 
-    fn hit(&mut self, group: &Group, name: Name<'a>, value: Option<Arg<'a>>) {
-        if group.effect != Effect::Harmless {
-            self.reading.hits.push(Hit { effect: group.effect, name, value, next: self.at });
+    fn hit(&mut self, group: &OptionGroup, name: OptionName<'a>, value: Option<Arg<'a>>) {
+        if group.effect != OptionEffect::Harmless {
+            self.reading.hits.push(OptionMatch { effect: group.effect, name, value, next: self.at });
         }
     }
 
@@ -484,7 +489,7 @@ impl<'a> Reader<'_, 'a> {
         if !text.contains(&b'=') && !text.last().is_some_and(u8::is_ascii_digit) {
             self.reading.certain.get_or_insert(self.reading.operands.len());
         }
-        if self.program.known == Known::Whole {
+        if self.program.known == OptionCoverage::Whole {
             self.reading.unknown.push(text);
         }
     }
@@ -495,36 +500,41 @@ fn split_value(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((text.get(..at)?, text.get(at + 1..)?))
 }
 
-pub(super) const fn flags(short: &'static str, long: &'static str) -> Group {
-    Group { effect: Effect::Harmless, value: Value::None, short, long }
+pub(super) const fn flags(short: &'static str, long: &'static str) -> OptionGroup {
+    OptionGroup { effect: OptionEffect::Harmless, value: OptionValue::None, short, long }
 }
 
 /// Harmless, with a value that is only text or a number.
-pub(super) const fn values(short: &'static str, long: &'static str) -> Group {
-    Group { effect: Effect::Harmless, value: Value::Required, short, long }
+pub(super) const fn values(short: &'static str, long: &'static str) -> OptionGroup {
+    OptionGroup { effect: OptionEffect::Harmless, value: OptionValue::Required, short, long }
 }
 
 /// Harmless, with a value that is glued or absent.
-pub(super) const fn glued(short: &'static str, long: &'static str) -> Group {
-    Group { effect: Effect::Harmless, value: Value::Glued, short, long }
+pub(super) const fn glued(short: &'static str, long: &'static str) -> OptionGroup {
+    OptionGroup { effect: OptionEffect::Harmless, value: OptionValue::Glued, short, long }
 }
 
-pub(super) const fn with(effect: Effect, value: Value, short: &'static str, long: &'static str) -> Group {
-    Group { effect, value, short, long }
+pub(super) const fn with(
+    effect: OptionEffect,
+    value: OptionValue,
+    short: &'static str,
+    long: &'static str,
+) -> OptionGroup {
+    OptionGroup { effect, value, short, long }
 }
 
-pub(super) const fn reads(short: &'static str, long: &'static str) -> Group {
-    with(Effect::Read, Value::Required, short, long)
+pub(super) const fn reads(short: &'static str, long: &'static str) -> OptionGroup {
+    with(OptionEffect::Read, OptionValue::Required, short, long)
 }
 
-pub(super) const fn writes(short: &'static str, long: &'static str) -> Group {
-    with(Effect::Write, Value::Required, short, long)
+pub(super) const fn writes(short: &'static str, long: &'static str) -> OptionGroup {
+    with(OptionEffect::Write, OptionValue::Required, short, long)
 }
 
-pub(super) const fn executes(short: &'static str, long: &'static str) -> Group {
-    with(Effect::Execute, Value::Required, short, long)
+pub(super) const fn executes(short: &'static str, long: &'static str) -> OptionGroup {
+    with(OptionEffect::Execute, OptionValue::Required, short, long)
 }
 
-pub(super) const fn unclear(short: &'static str, long: &'static str) -> Group {
-    with(Effect::Unclear, Value::None, short, long)
+pub(super) const fn unclear(short: &'static str, long: &'static str) -> OptionGroup {
+    with(OptionEffect::Unclear, OptionValue::None, short, long)
 }

@@ -1,28 +1,31 @@
 //! Programs whose options are described, and programs that carry code.
 
-use ringfence_types::{Bytes, Risk};
+use ringfence_types::{ByteString, Risk, RuleFamily, RuleId, RuleName};
 
 use super::arg::Arg;
+use super::builtin_verdict::BuiltinVerdict;
 use super::catalogue::steered;
-use super::names::{Class, class_of};
-use super::opinion::Opinion;
-use super::options::{Effect, Hit, Operand, Operands, Program, Reading, Side, Standing, read};
-use super::plain::unknown_argument;
-use super::rules::Line;
-use super::{Frame, Judge, find, git, offline, sed};
-use crate::paths::Intent;
-use crate::shell::Input;
+use super::options::{
+    ListMembership, Operand, OperandPosition, OperandSpec, OptionEffect, OptionMatch, ParsedArgs,
+    ProgramSpec, read,
+};
+use super::program_class::{ProgramClass, class_of};
+use super::rules::CommandLine;
+use super::unknown_program::unknown_argument;
+use super::{CommandContext, CommandEvaluator, find, git, network_tools, sed};
+use crate::paths::PathIntent;
+use ringfence_shell::CommandInput;
 
 /// Document 001 allows exactly this (S001-20).
 const LIST_SNIPPET: &[u8] = b"import os; print('\\n'.join(sorted(os.listdir('.'))))";
 
-impl Judge<'_> {
+impl CommandEvaluator<'_> {
     pub(super) fn catalogued(
         &mut self,
-        frame: &Frame,
-        line: &Line<'_>,
-        program: &'static Program,
-    ) -> Opinion {
+        frame: &CommandContext,
+        line: &CommandLine<'_>,
+        program: &'static ProgramSpec,
+    ) -> BuiltinVerdict {
         let reading = read(program, line.args);
         self.judge_reading(frame, program, &reading).and_if(steered(line))
     }
@@ -30,209 +33,252 @@ impl Judge<'_> {
     /// The opinion about arguments that were read; the paths among them become parts.
     pub(super) fn judge_reading(
         &mut self,
-        frame: &Frame,
-        program: &Program,
-        reading: &Reading<'_>,
-    ) -> Opinion {
+        frame: &CommandContext,
+        program: &ProgramSpec,
+        reading: &ParsedArgs<'_>,
+    ) -> BuiltinVerdict {
         self.option_paths(frame, reading);
         self.operand_paths(frame, program, reading);
         let standing = match program.standing {
-            Standing::Listed => {
-                Opinion::allow(format!("guarded.{}", program.name), "on the list, and nothing in it acts")
+            ListMembership::Listed => BuiltinVerdict::allow(
+                RuleFamily::Guarded.member(program.name),
+                "on the list, and nothing in it acts",
+            ),
+            ListMembership::Unlisted => {
+                BuiltinVerdict::miss(RuleId::GuardedUnlisted, "it is not on the list", program.risk)
             }
-            Standing::Unlisted => Opinion::miss("guarded.unlisted", "it is not on the list", program.risk),
         };
         standing.and_if(self.about_options(program, reading)).and_if(self.remote_words(program, reading))
     }
 
-    pub(super) fn option_paths(&mut self, frame: &Frame, reading: &Reading<'_>) {
+    pub(super) fn option_paths(&mut self, frame: &CommandContext, reading: &ParsedArgs<'_>) {
         for hit in &reading.hits {
             let Some(value) = hit.value else { continue };
             match hit.effect {
-                Effect::Read | Effect::PatternFile => self.input_path(frame, value),
-                Effect::ReadLines => self.path(frame, after_colon(value), Intent::Read),
-                Effect::Enter => self.path(frame, value, Intent::List),
-                Effect::Write => self.path(frame, value, Intent::Write),
+                OptionEffect::Read | OptionEffect::PatternFile => self.input_path(frame, value),
+                OptionEffect::ReadLines => self.path(frame, after_colon(value), PathIntent::Read),
+                OptionEffect::Enter => self.path(frame, value, PathIntent::List),
+                OptionEffect::Write => self.path(frame, value, PathIntent::Write),
                 _ => {}
             }
         }
     }
 
-    fn operand_paths(&mut self, frame: &Frame, program: &Program, reading: &Reading<'_>) {
-        let written = reading.has(|effect| effect == Effect::WriteOperands);
-        let patterned =
-            reading.has(|effect| matches!(effect, Effect::Pattern | Effect::PatternFile | Effect::Sed));
+    fn operand_paths(&mut self, frame: &CommandContext, program: &ProgramSpec, reading: &ParsedArgs<'_>) {
+        let written = reading.has(|effect| effect == OptionEffect::WriteOperands);
+        let patterned = reading.has(|effect| {
+            matches!(effect, OptionEffect::Pattern | OptionEffect::PatternFile | OptionEffect::Sed)
+        });
         let last = reading.operands.len().saturating_sub(1);
         for (index, operand) in reading.operands.iter().enumerate() {
             let first = index == 0 && !patterned;
             match program.operands {
                 // The shell lists a directory to expand it, whatever becomes of the names.
-                Operands::Text => self.listed_by_shell(frame, operand.arg),
-                Operands::PatternThenRead | Operands::PatternThenRevisions | Operands::SedThenRead
+                OperandSpec::Text => self.listed_by_shell(frame, operand.arg),
+                OperandSpec::PatternThenRead
+                | OperandSpec::PatternThenRevisions
+                | OperandSpec::SedThenRead
                     if first =>
                 {
                     // The first name it expands to is the pattern; the others are read.
                     if matches!(operand.arg, Arg::Glob { .. }) {
-                        self.path(frame, operand.arg, Intent::Read);
+                        self.path(frame, operand.arg, PathIntent::Read);
                     }
                 }
-                _ if written => self.path(frame, operand.arg, Intent::Write),
-                Operands::Read | Operands::PatternThenRead | Operands::SedThenRead | Operands::Unclear => {
+                _ if written => self.path(frame, operand.arg, PathIntent::Write),
+                OperandSpec::Read
+                | OperandSpec::PatternThenRead
+                | OperandSpec::SedThenRead
+                | OperandSpec::Unclear => {
                     self.input_path(frame, operand.arg);
                 }
-                Operands::Plain => self.plain_paths(frame, &[operand.arg]),
-                Operands::List => self.path(frame, operand.arg, Intent::List),
-                Operands::Write => self.path(frame, operand.arg, Intent::Write),
-                Operands::ReadOne if index == 0 => self.input_path(frame, operand.arg),
-                Operands::ReadOne => self.path(frame, operand.arg, Intent::Write),
-                Operands::ReadThenWrite if index == last => self.path(frame, operand.arg, Intent::Write),
-                Operands::ReadThenWrite => self.input_path(frame, operand.arg),
-                Operands::Revisions | Operands::PatternThenRevisions => {
-                    self.revision(frame, *operand, Intent::Read)
+                OperandSpec::Plain => self.plain_paths(frame, &[operand.arg]),
+                OperandSpec::List => self.path(frame, operand.arg, PathIntent::List),
+                OperandSpec::Write => self.path(frame, operand.arg, PathIntent::Write),
+                OperandSpec::ReadOne if index == 0 => self.input_path(frame, operand.arg),
+                OperandSpec::ReadOne => self.path(frame, operand.arg, PathIntent::Write),
+                OperandSpec::ReadThenWrite if index == last => {
+                    self.path(frame, operand.arg, PathIntent::Write)
                 }
-                Operands::Pathspecs => {
-                    self.revision(frame, Operand { side: Side::AfterDashes, ..*operand }, Intent::List)
+                OperandSpec::ReadThenWrite => self.input_path(frame, operand.arg),
+                OperandSpec::Revisions | OperandSpec::PatternThenRevisions => {
+                    self.revision(frame, *operand, PathIntent::Read)
                 }
-                Operands::Pairs => self.pair(frame, operand.arg),
+                OperandSpec::Pathspecs => self.revision(
+                    frame,
+                    Operand { side: OperandPosition::AfterDashes, ..*operand },
+                    PathIntent::List,
+                ),
+                OperandSpec::Pairs => self.pair(frame, operand.arg),
             }
         }
     }
 
-    fn listed_by_shell(&mut self, frame: &Frame, arg: Arg<'_>) {
+    fn listed_by_shell(&mut self, frame: &CommandContext, arg: Arg<'_>) {
         if matches!(arg, Arg::Glob { .. }) {
-            self.path(frame, arg, Intent::List);
+            self.path(frame, arg, PathIntent::List);
         }
     }
 
     /// `if=FILE`, `of=FILE`.
-    fn pair(&mut self, frame: &Frame, arg: Arg<'_>) {
+    fn pair(&mut self, frame: &CommandContext, arg: Arg<'_>) {
         let Some(text) = arg.text() else { return };
         if let Some(file) = text.strip_prefix(b"of=") {
-            self.path(frame, Arg::Text(file), Intent::Write);
+            self.path(frame, Arg::Text(file), PathIntent::Write);
         } else if let Some(file) = text.strip_prefix(b"if=") {
-            self.path(frame, Arg::Text(file), Intent::Read);
+            self.path(frame, Arg::Text(file), PathIntent::Read);
         }
     }
 
-    pub(super) fn about_options(&self, program: &Program, reading: &Reading<'_>) -> Option<Opinion> {
-        let deletes = reading.has(|effect| effect == Effect::Delete);
+    pub(super) fn about_options(
+        &self,
+        program: &ProgramSpec,
+        reading: &ParsedArgs<'_>,
+    ) -> Option<BuiltinVerdict> {
+        let deletes = reading.has(|effect| effect == OptionEffect::Delete);
         let denied =
             deletes.then(|| self.deny_listed("deletion", "an option of it deletes files", Risk::High));
-        denied.into_iter().chain(about(program, reading)).reduce(Opinion::and)
+        denied.into_iter().chain(about(program, reading)).reduce(BuiltinVerdict::and)
     }
 
     /// URLs anywhere but in what is only text.
-    fn remote_words(&self, program: &Program, reading: &Reading<'_>) -> Option<Opinion> {
-        let text = matches!(program.operands, Operands::Text);
+    fn remote_words(&self, program: &ProgramSpec, reading: &ParsedArgs<'_>) -> Option<BuiltinVerdict> {
+        let text = matches!(program.operands, OperandSpec::Text);
         let pattern = matches!(
             program.operands,
-            Operands::PatternThenRead | Operands::PatternThenRevisions | Operands::SedThenRead
+            OperandSpec::PatternThenRead | OperandSpec::PatternThenRevisions | OperandSpec::SedThenRead
         );
-        let given =
-            reading.has(|effect| matches!(effect, Effect::Pattern | Effect::PatternFile | Effect::Sed));
+        let given = reading.has(|effect| {
+            matches!(effect, OptionEffect::Pattern | OptionEffect::PatternFile | OptionEffect::Sed)
+        });
         let skipped = if text { usize::MAX } else { usize::from(pattern && !given) };
         let operands = reading.operands.iter().skip(skipped).map(|operand| operand.arg);
         let values = reading
             .hits
             .iter()
-            .filter(|hit| !matches!(hit.effect, Effect::Pattern | Effect::Format))
+            .filter(|hit| !matches!(hit.effect, OptionEffect::Pattern | OptionEffect::Format))
             .filter_map(|hit| hit.value);
         let unknown = reading.unknown.iter().copied().map(Arg::Text);
         let words: Vec<Arg<'_>> = operands.chain(values).chain(unknown).collect();
-        offline::url(self.scene.policy, &words)
+        network_tools::url(self.scene.policy, &words)
     }
 
     /// A language of its own: the code is not judged, so a rule about the bare name does not cover it (B-C29).
-    pub(super) fn interpreter(&mut self, frame: &Frame, line: &Line<'_>, code: &'static str) -> Opinion {
+    pub(super) fn interpreter(
+        &mut self,
+        frame: &CommandContext,
+        line: &CommandLine<'_>,
+        code: &'static str,
+    ) -> BuiltinVerdict {
         if is_list_snippet(line) {
-            return Opinion::allow("guarded.python-list", "exactly the program that document 001 lists");
+            return BuiltinVerdict::allow(
+                RuleId::GuardedPythonList,
+                "exactly the program that document 001 lists",
+            );
         }
         self.plain_paths(frame, line.args);
-        let opinion = Opinion::miss("guarded.interpreter", "it runs code that is not judged", Risk::High);
+        let opinion =
+            BuiltinVerdict::miss(RuleId::GuardedInterpreter, "it runs code that is not judged", Risk::High);
         let opinion = with_code(opinion.clone(), &carried(frame.input, line.args, code)).unwrap_or(opinion);
-        opinion.and_if(super::plain::dynamic(line.args)).and_if(offline::url(self.scene.policy, line.args))
+        opinion
+            .and_if(steered(line))
+            .and_if(super::unknown_program::dynamic(line.args))
+            .and_if(network_tools::url(self.scene.policy, line.args))
     }
 
     /// `npx`, `uvx` …: which program runs is the first operand, so a rule must name it.
-    pub(super) fn runner(&mut self, frame: &Frame, line: &Line<'_>) -> Opinion {
+    pub(super) fn runner(&mut self, frame: &CommandContext, line: &CommandLine<'_>) -> BuiltinVerdict {
         self.plain(frame, line, Risk::High, "it fetches a program and runs it").named()
     }
 
     /// A remote place (`host:path`) makes it a network tool.
-    pub(super) fn rsync(&mut self, frame: &Frame, line: &Line<'_>) -> Opinion {
+    pub(super) fn rsync(&mut self, frame: &CommandContext, line: &CommandLine<'_>) -> BuiltinVerdict {
         let remote = |text: &[u8]| {
             let slash = text.iter().position(|byte| *byte == b'/').unwrap_or(text.len());
             !text.starts_with(b"-") && text.get(..slash).is_some_and(|host| host.contains(&b':'))
         };
         if line.args.iter().filter_map(|arg| arg.text()).any(remote) {
-            return offline::network_tool(self.scene.policy);
+            return network_tools::network_tool(self.scene.policy);
         }
         let opinion = self.plain(frame, line, Risk::High, "it copies and deletes trees");
-        let acts = |text: &&[u8]| {
-            let long: &[&[u8]] = &[b"--rsh", b"--rsync-path", b"--del", b"--remove-source"];
-            long.iter().any(|option| text.starts_with(option)) || text.starts_with(b"-e")
-        };
-        match line.args.iter().filter_map(|arg| arg.text()).find(acts) {
+        match line.args.iter().filter_map(|arg| arg.text()).find(|text| rsync_acts(text)) {
             Some(option) => opinion.for_option(option),
             None => opinion,
         }
     }
 }
 
+/// Whether an option of rsync runs a program or deletes: any beginning of its name, and `-e` anywhere among letters.
+fn rsync_acts(text: &[u8]) -> bool {
+    const LONG: [&[u8]; 6] =
+        [b"--rsh", b"--rsync-path", b"--del", b"--remove-source-files", b"--password-command", b"--daemon"];
+    let name = text.split(|byte| *byte == b'=').next().unwrap_or(text);
+    match text {
+        [b'-', b'-', _, ..] => LONG.iter().any(|option| option.starts_with(name) || name.starts_with(option)),
+        [b'-', letters @ ..] => letters.contains(&b'e'),
+        _ => false,
+    }
+}
+
 /// What in the arguments is more than its name says, wherever it runs.
-pub(super) fn unusual(line: &Line<'_>) -> Option<Opinion> {
-    let code = || Opinion::miss("guarded.interpreter", "it runs code that is not judged", Risk::High);
+pub(super) fn unusual(line: &CommandLine<'_>) -> Option<BuiltinVerdict> {
+    let code =
+        || BuiltinVerdict::miss(RuleId::GuardedInterpreter, "it runs code that is not judged", Risk::High);
     match class_of(line.identity.name) {
-        Class::Catalogued(program) => {
-            about(program, &read(program, line.args)).into_iter().chain(steered(line)).reduce(Opinion::and)
+        ProgramClass::Catalogued(program) => about(program, &read(program, line.args))
+            .into_iter()
+            .chain(steered(line))
+            .reduce(BuiltinVerdict::and),
+        ProgramClass::Git => git::unusual(line.args),
+        ProgramClass::Interpreter(options) => {
+            let carried = with_code(code(), &carried(CommandInput::Inherited, line.args, options));
+            carried.into_iter().chain(steered(line)).reduce(BuiltinVerdict::and)
         }
-        Class::Git => git::unusual(line.args),
-        Class::Interpreter(options) => with_code(code(), &carried(Input::Inherited, line.args, options)),
-        Class::Shell(_) => Some(code().named()),
-        Class::Runner => Some(code().named()),
-        Class::Find => line
+        ProgramClass::Shell(_) => Some(code().named()),
+        ProgramClass::Runner => Some(code().named()),
+        ProgramClass::Find => line
             .args
             .iter()
             .filter_map(|arg| arg.text())
             .find(|text| find::acts(text))
             .map(|text| code().for_option(text)),
-        Class::Wrapper(_)
-        | Class::GitPart
-        | Class::Network
-        | Class::Deletion
-        | Class::Rsync
-        | Class::Test => None,
-        Class::Other(..) => steered(line),
+        ProgramClass::Wrapper(_)
+        | ProgramClass::GitPart
+        | ProgramClass::Network
+        | ProgramClass::Deletion
+        | ProgramClass::Rsync
+        | ProgramClass::Test => None,
+        ProgramClass::Other(..) => steered(line),
     }
 }
 
-fn with_code(opinion: Opinion, carried: &Carried) -> Option<Opinion> {
+fn with_code(opinion: BuiltinVerdict, carried: &EmbeddedCode) -> Option<BuiltinVerdict> {
     match carried {
-        Carried::Option(option) => Some(opinion.for_option(option)),
-        Carried::Operand | Carried::Input => Some(opinion.exact()),
-        Carried::Script => None,
+        EmbeddedCode::Option(option) => Some(opinion.for_option(option)),
+        EmbeddedCode::Operand | EmbeddedCode::Input => Some(opinion.exact()),
+        EmbeddedCode::Script => None,
     }
 }
 
 /// What options and operands do beyond what the program is for.
-pub(super) fn about(program: &Program, reading: &Reading<'_>) -> Option<Opinion> {
-    let hits = reading.hits.iter().filter_map(|hit| about_hit(program, hit)).reduce(Opinion::and);
-    let sed = (program.operands == Operands::SedThenRead).then(|| sed::judge(reading)).flatten();
+pub(super) fn about(program: &ProgramSpec, reading: &ParsedArgs<'_>) -> Option<BuiltinVerdict> {
+    let hits = reading.hits.iter().filter_map(|hit| about_hit(program, hit)).reduce(BuiltinVerdict::and);
+    let sed = (program.operands == OperandSpec::SedThenRead).then(|| sed::judge(reading)).flatten();
     [hits, sed, unclear_operands(program, reading), unknown_option(program, reading), unknown_words(reading)]
         .into_iter()
         .flatten()
-        .reduce(Opinion::and)
+        .reduce(BuiltinVerdict::and)
 }
 
-fn about_hit(program: &Program, hit: &Hit<'_>) -> Option<Opinion> {
+fn about_hit(program: &ProgramSpec, hit: &OptionMatch<'_>) -> Option<BuiltinVerdict> {
     let says = hit.effect.says()?;
     let name = hit.name.bytes();
-    let risk = if hit.effect == Effect::Execute { Risk::High } else { Risk::Medium };
-    let reason = format!("option `{}` {says}", Bytes::from(name.as_slice()).display());
-    Some(Opinion::miss(option_rule(program), reason, risk).for_option(&name))
+    let risk = if hit.effect == OptionEffect::Execute { Risk::High } else { Risk::Medium };
+    let reason = format!("option `{}` {says}", ByteString::from(name.as_slice()).display());
+    Some(BuiltinVerdict::miss(option_rule(program), reason, risk).for_option(&name))
 }
 
-enum Carried {
+enum EmbeddedCode {
     /// In an option.
     Option(Vec<u8>),
     /// In the first operand.
@@ -243,20 +289,20 @@ enum Carried {
     Script,
 }
 
-fn carried(input: Input, args: &[Arg<'_>], code: &str) -> Carried {
+fn carried(input: CommandInput, args: &[Arg<'_>], code: &str) -> EmbeddedCode {
     if code == "*" {
-        return Carried::Operand;
+        return EmbeddedCode::Operand;
     }
     for text in args.iter().filter_map(|arg| arg.text()) {
         if let Some(option) = code.split(' ').find(|option| carries(option.as_bytes(), text)) {
-            return Carried::Option(option.as_bytes().to_vec());
+            return EmbeddedCode::Option(option.as_bytes().to_vec());
         }
         if !text.starts_with(b"-") && !text.is_empty() {
-            return Carried::Script;
+            return EmbeddedCode::Script;
         }
     }
     let script = args.iter().any(|arg| matches!(arg, Arg::Glob { .. } | Arg::Home(_)));
-    if script && input == Input::Inherited { Carried::Script } else { Carried::Input }
+    if script && input == CommandInput::Inherited { EmbeddedCode::Script } else { EmbeddedCode::Input }
 }
 
 /// `-c`, `-ccode`, `-Bc`; `--eval`, `--eval=code`, `--ev`; `+cmd`.
@@ -275,18 +321,18 @@ fn carries(option: &[u8], text: &[u8]) -> bool {
     }
 }
 
-fn is_list_snippet(line: &Line<'_>) -> bool {
+fn is_list_snippet(line: &CommandLine<'_>) -> bool {
     line.called == b"python"
         && matches!(line.args, [flag, code] if flag.is("-c") && code.text() == Some(LIST_SNIPPET))
 }
 
-fn unclear_operands(program: &Program, reading: &Reading<'_>) -> Option<Opinion> {
+fn unclear_operands(program: &ProgramSpec, reading: &ParsedArgs<'_>) -> Option<BuiltinVerdict> {
     let reason = match (program.operands, reading.operands.len()) {
-        (Operands::Unclear, 1..) => "what its arguments do is not described",
-        (Operands::ReadOne, 2..) => "its second operand is written",
+        (OperandSpec::Unclear, 1..) => "what its arguments do is not described",
+        (OperandSpec::ReadOne, 2..) => "its second operand is written",
         _ => return None,
     };
-    Some(Opinion::miss(option_rule(program), reason, program.risk).exact())
+    Some(BuiltinVerdict::miss(option_rule(program), reason, program.risk).exact())
 }
 
 fn after_colon(value: Arg<'_>) -> Arg<'_> {
@@ -296,27 +342,27 @@ fn after_colon(value: Arg<'_>) -> Arg<'_> {
     }
 }
 
-fn unknown_option(program: &Program, reading: &Reading<'_>) -> Option<Opinion> {
+fn unknown_option(program: &ProgramSpec, reading: &ParsedArgs<'_>) -> Option<BuiltinVerdict> {
     let mut names = reading.unknown.iter().filter_map(|option| option.split(|byte| *byte == b'=').next());
     let first = names.next()?;
     let reason = format!("option `{}` is not known to be harmless", super::arg::shorten(first));
-    let opinion = Opinion::miss(option_rule(program), reason, Risk::Medium).for_option(first);
-    Some(names.fold(opinion, Opinion::for_option))
+    let opinion = BuiltinVerdict::miss(option_rule(program), reason, Risk::Medium).for_option(first);
+    Some(names.fold(opinion, BuiltinVerdict::for_option))
 }
 
-fn unknown_words(reading: &Reading<'_>) -> Option<Opinion> {
+fn unknown_words(reading: &ParsedArgs<'_>) -> Option<BuiltinVerdict> {
     if let Some(why) = reading.dynamic {
         return Some(unknown_argument(why));
     }
     reading.wild.map(could_be_option)
 }
 
-pub(super) fn could_be_option(pattern: &[u8]) -> Opinion {
+pub(super) fn could_be_option(pattern: &[u8]) -> BuiltinVerdict {
     let reason = format!("`{}` could expand to an option", super::arg::shorten(pattern));
     let fix = "write `./*` or put `--` before it";
-    Opinion::miss("guarded.wildcard", reason, Risk::Medium).never().fix(fix)
+    BuiltinVerdict::miss(RuleId::GuardedWildcard, reason, Risk::Medium).never().fix(fix)
 }
 
-fn option_rule(program: &Program) -> String {
-    format!("option.{}", program.name)
+fn option_rule(program: &ProgramSpec) -> RuleName {
+    RuleFamily::Option.member(program.name)
 }

@@ -10,24 +10,27 @@ mod manifest;
 mod matching;
 mod pattern;
 mod restriction;
+mod session_terms;
 
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Bytes, Decision, Exec, Risk};
+use ringfence_types::{ByteString, Decision, ExecCall, Risk, RuleFamily, RuleId, RuleName};
 
 use super::arg::Arg;
-use super::identity::Identity;
-use super::place::Place;
-use crate::judgement::{Part, RuleSource};
-use index::Index;
-use manifest::Standing;
+use super::program_origin::ProgramOrigin;
+use super::working_dirs::WorkingDirs;
+use crate::eval_context::EvalContext;
+use crate::judgement::{JudgementPart, PartKind, RuleSource};
+use index::CommandRuleIndex;
+use manifest::ManifestMatch;
 
 pub use given::Given;
 pub use manifest::{Manifest, ManifestCommand, ManifestError};
-pub use pattern::{CommandPattern, PatternError};
+pub use pattern::{CommandPattern, CommandPatternError};
 pub use restriction::Restriction;
+pub use session_terms::{SessionTermError, SessionTerms};
 
-pub(super) use matching::{has_option, has_plus_refspec};
+pub(super) use matching::{has_option, has_plus_refspec, takes_value};
 
 /// One rule of a policy file about commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +46,7 @@ pub struct CommandRule {
 impl CommandRule {
     /// Whether this rule alone speaks about a command line: what `match` and `not_match` examples are about. Nothing is
     /// unwrapped, and where it would have to run is not asked.
-    pub fn matches(&self, argv: &[Bytes]) -> bool {
+    pub fn matches(&self, argv: &[ByteString]) -> bool {
         examples::matches(self, argv)
     }
 }
@@ -51,22 +54,22 @@ impl CommandRule {
 /// All rules about commands, indexed by program: what a command costs does not depend on how many there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandRules {
-    entries: Vec<Entry>,
-    index: Index,
+    entries: Vec<NamedRule>,
+    index: CommandRuleIndex,
     /// Programs of which only what is allowed may run.
-    closed: Vec<Closed>,
+    closed: Vec<ClosedProgram>,
     manifests: Vec<Manifest>,
 }
 
 /// A rule with the name that it goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
+struct NamedRule {
     rule: CommandRule,
-    name: String,
+    name: RuleName,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Closed {
+struct ClosedProgram {
     program: String,
     /// Whatever layer it is of: what a lower one lists opens nothing, but is not closed by its own list either.
     listed: Vec<CommandRule>,
@@ -74,8 +77,8 @@ struct Closed {
 }
 
 /// A command line whose program is known.
-pub(super) struct Line<'a> {
-    pub(super) identity: Identity<'a>,
+pub(super) struct CommandLine<'a> {
+    pub(super) identity: ProgramOrigin<'a>,
     /// As it was called.
     pub(super) called: &'a [u8],
     /// Without the program.
@@ -84,13 +87,15 @@ pub(super) struct Line<'a> {
 
 /// Where a command line would run, and as a part of which call.
 pub(super) struct Standpoint<'a> {
-    pub(super) place: &'a Place,
+    pub(super) place: &'a WorkingDirs,
     pub(super) workspace: &'a Path,
-    pub(super) exec: Option<&'a Exec>,
+    pub(super) exec: Option<&'a ExecCall>,
+    /// `None`: it would run in no session.
+    pub(super) scene: Option<&'a EvalContext<'a>>,
 }
 
 impl CommandRules {
-    pub fn new(rules: Vec<CommandRule>) -> Result<Self, PatternError> {
+    pub fn new(rules: Vec<CommandRule>) -> Result<Self, CommandPatternError> {
         let mut all = Self::default();
         for rule in rules {
             all.add(rule)?;
@@ -98,22 +103,26 @@ impl CommandRules {
         Ok(all)
     }
 
-    pub fn add(&mut self, rule: CommandRule) -> Result<(), PatternError> {
+    pub fn add(&mut self, rule: CommandRule) -> Result<(), CommandPatternError> {
         let name = match rule.decision {
-            Decision::Allow => "commands.allow",
-            Decision::Ask => "commands.ask",
-            Decision::Deny => "commands.deny",
+            Decision::Allow => RuleId::CommandsAllow,
+            Decision::Ask => RuleId::CommandsAsk,
+            Decision::Deny => RuleId::CommandsDeny,
         };
-        self.insert(rule, name.to_owned())
+        self.insert(rule, name.into())
     }
 
     /// Document 000's form: a program with the subcommands that are allowed and those that are blocked (S000-23).
-    pub fn restrict(&mut self, restriction: Restriction) -> Result<(), PatternError> {
-        let name = format!("restriction.{}", restriction.program);
+    pub fn restrict(&mut self, restriction: Restriction) -> Result<(), CommandPatternError> {
+        let name = RuleFamily::Restriction.member(&restriction.program);
         let rules = restriction.rules()?;
         if restriction.allowed.is_some() {
             let listed = rules.iter().filter(|rule| rule.decision == Decision::Allow).cloned().collect();
-            self.closed.push(Closed { program: restriction.program, listed, source: restriction.source });
+            self.closed.push(ClosedProgram {
+                program: restriction.program,
+                listed,
+                source: restriction.source,
+            });
         }
         rules.into_iter().try_for_each(|rule| self.insert(rule, name.clone()))
     }
@@ -126,7 +135,7 @@ impl CommandRules {
     }
 
     /// What these rules alone say about a command line; `None`: nothing. For the examples that an entry carries.
-    pub(crate) fn decision_alone(&self, argv: &[Bytes]) -> Option<Decision> {
+    pub(crate) fn decision_alone(&self, argv: &[ByteString]) -> Option<Decision> {
         examples::decision(self, argv)
     }
 
@@ -138,17 +147,17 @@ impl CommandRules {
         self.entries.iter().map(|entry| &entry.rule)
     }
 
-    fn insert(&mut self, rule: CommandRule, name: String) -> Result<(), PatternError> {
+    fn insert(&mut self, rule: CommandRule, name: RuleName) -> Result<(), CommandPatternError> {
         rule.pattern.check()?;
         self.index.add(&rule.pattern, self.entries.len());
-        self.entries.push(Entry { rule, name });
+        self.entries.push(NamedRule { rule, name });
         Ok(())
     }
 
     /// Every rule that speaks about a command line.
-    pub(super) fn find(&self, line: &Line<'_>, at: &Standpoint<'_>) -> Found<'_> {
-        let Standpoint { place, workspace, exec } = *at;
-        let mut found = Found::default();
+    pub(super) fn find(&self, line: &CommandLine<'_>, at: &Standpoint<'_>) -> RuleMatches<'_> {
+        let Standpoint { place, workspace, .. } = *at;
+        let mut found = RuleMatches::default();
         if self.is_empty() {
             return found;
         }
@@ -156,31 +165,35 @@ impl CommandRules {
             let rule = &entry.rule;
             if matching::speaks(rule, line, workspace)
                 && is_here(rule, place, workspace)
-                && rule.given.holds(exec)
+                && rule.given.holds(at)
             {
-                found.add(Ruling::rule(entry));
+                found.add(CommandRuling::rule(entry));
             }
         }
         let names = line.names();
         let closed = self.closed.iter().filter(|closed| names.contains(&closed.program.as_bytes()));
         for closed in closed {
             if !closed.listed.iter().any(|rule| matching::speaks(rule, line, workspace)) {
-                found.add(Ruling::closed(format!("restriction.{}", closed.program), &closed.source));
+                found.add(CommandRuling::closed(
+                    RuleFamily::Restriction.member(&closed.program),
+                    &closed.source,
+                ));
             }
         }
         for manifest in self.manifests.iter().filter(|manifest| manifest.is_about(&names)) {
-            found.add(Ruling::manifest(manifest, line));
+            found.add(CommandRuling::manifest(manifest, line));
         }
         found
     }
 }
 
-impl Line<'_> {
+impl CommandLine<'_> {
     /// Every name that a rule about it may use.
     fn names(&self) -> Vec<&[u8]> {
         let mut names = vec![self.identity.name];
         let name = self.identity.name;
-        let others = [self.identity.other_name(), Some(super::identity::family(name)), Some(major(name))];
+        let others =
+            [self.identity.other_name(), Some(super::program_origin::family(name)), Some(major(name))];
         for name in others.into_iter().flatten() {
             if !names.contains(&name) {
                 names.push(name);
@@ -198,7 +211,7 @@ fn major(name: &[u8]) -> &[u8] {
 }
 
 /// Where a rule is limited to a directory: one that narrows holds wherever the command could be there.
-fn is_here(rule: &CommandRule, place: &Place, workspace: &Path) -> bool {
+fn is_here(rule: &CommandRule, place: &WorkingDirs, workspace: &Path) -> bool {
     let Some(here) = &rule.here else { return true };
     let dir = workspace.join(here);
     let inside = |candidate: &PathBuf| candidate.starts_with(&dir);
@@ -211,14 +224,14 @@ fn is_here(rule: &CommandRule, place: &Place, workspace: &Path) -> bool {
 
 /// What the rules say about one command.
 #[derive(Default)]
-pub(super) struct Found<'r> {
-    deny: Option<Ruling<'r>>,
-    ask: Option<Ruling<'r>>,
-    allow: Vec<Ruling<'r>>,
+pub(super) struct RuleMatches<'r> {
+    deny: Option<CommandRuling<'r>>,
+    ask: Option<CommandRuling<'r>>,
+    allow: Vec<CommandRuling<'r>>,
 }
 
-impl<'r> Found<'r> {
-    fn add(&mut self, ruling: Ruling<'r>) {
+impl<'r> RuleMatches<'r> {
+    fn add(&mut self, ruling: CommandRuling<'r>) {
         match ruling.decision {
             Decision::Deny => self.deny = self.deny.take().or(Some(ruling)),
             Decision::Ask => self.ask = self.ask.take().or(Some(ruling)),
@@ -228,31 +241,31 @@ impl<'r> Found<'r> {
         }
     }
 
-    pub(super) fn denied(&mut self) -> Option<Ruling<'r>> {
+    pub(super) fn denied(&mut self) -> Option<CommandRuling<'r>> {
         self.deny.take()
     }
 
-    pub(super) fn asked(&mut self) -> Option<Ruling<'r>> {
+    pub(super) fn asked(&mut self) -> Option<CommandRuling<'r>> {
         self.ask.take()
     }
 
     /// The first rule that allows it and covers everything unusual in it.
-    pub(super) fn allowed(self, covers: impl Fn(&CommandPattern) -> bool) -> Option<Ruling<'r>> {
+    pub(super) fn allowed(self, covers: impl Fn(&CommandPattern) -> bool) -> Option<CommandRuling<'r>> {
         self.allow.into_iter().find(|ruling| ruling.pattern.as_deref().is_none_or(&covers))
     }
 }
 
 /// A rule that speaks about a command, as it is shown.
-pub(super) struct Ruling<'r> {
+pub(super) struct CommandRuling<'r> {
     decision: Decision,
-    name: std::borrow::Cow<'r, str>,
+    name: RuleName,
     reason: String,
     source: &'r RuleSource,
     pattern: Option<std::borrow::Cow<'r, CommandPattern>>,
 }
 
-impl<'r> Ruling<'r> {
-    fn rule(entry: &'r Entry) -> Self {
+impl<'r> CommandRuling<'r> {
+    fn rule(entry: &'r NamedRule) -> Self {
         let verb = match entry.rule.decision {
             Decision::Allow => "allows",
             Decision::Ask => "asks about",
@@ -260,21 +273,21 @@ impl<'r> Ruling<'r> {
         };
         Self {
             decision: entry.rule.decision,
-            name: (&entry.name).into(),
+            name: entry.name.clone(),
             reason: format!("a rule {verb} `{}`", entry.rule.pattern),
             source: &entry.rule.source,
             pattern: Some(std::borrow::Cow::Borrowed(&entry.rule.pattern)),
         }
     }
 
-    fn closed(name: String, source: &'r RuleSource) -> Self {
+    fn closed(name: RuleName, source: &'r RuleSource) -> Self {
         let reason = "it is not among the subcommands that are allowed".to_owned();
-        Self { decision: Decision::Deny, name: name.into(), reason, source, pattern: None }
+        Self { decision: Decision::Deny, name, reason, source, pattern: None }
     }
 
-    fn manifest(manifest: &'r Manifest, line: &Line<'_>) -> Self {
-        let Standing { decision, reason, pattern } = manifest.judge(line.args);
-        let name = format!("manifest.{}", manifest.cli).into();
+    fn manifest(manifest: &'r Manifest, line: &CommandLine<'_>) -> Self {
+        let ManifestMatch { decision, reason, pattern } = manifest.judge(line.args);
+        let name = RuleFamily::Manifest.member(&manifest.cli);
         Self {
             decision,
             name,
@@ -284,9 +297,9 @@ impl<'r> Ruling<'r> {
         }
     }
 
-    pub(super) fn part(self, part: Part) -> Part {
+    pub(super) fn part(self, subject: String) -> JudgementPart {
         let part =
-            Part { rule: self.name.into_owned().into(), reason: self.reason.into(), ..part }.by(self.source);
+            JudgementPart::new(PartKind::Command, subject, self.name).because(self.reason).by(self.source);
         match self.decision {
             Decision::Allow => part,
             Decision::Ask => part.ask(Risk::Medium, format!("say yes to this one, or {}", self.source.fix())),

@@ -1,37 +1,43 @@
 //! Shell text: every simple command in it, with its redirections and assignments, and where each of them runs.
 
-use ringfence_types::{Decision, Profile, Risk};
+use ringfence_types::{Decision, Profile, Risk, RuleId};
 
 use super::arg::{Arg, shorten};
-use super::opinion::Opinion;
-use super::place::Place;
-use super::walk::Walk;
-use super::{Frame, Judge, MAX_ARGS, Opens};
-use crate::judgement::{Aspect, Part};
-use crate::paths::Intent;
-use crate::shell::{self, Direction, Redirection, Simple, Target};
+use super::builtin_verdict::BuiltinVerdict;
+use super::cd_tracking::CdTracker;
+use super::variables::Change;
+use super::working_dirs::WorkingDirs;
+use super::{CommandContext, CommandEvaluator, MAX_ARGS, RedirectInput};
+use crate::judgement::{JudgementPart, PartGiven, PartKind};
+use crate::paths::PathIntent;
+use ringfence_shell::{
+    self as shell, Redirection, RedirectionMode, RedirectionTarget, ShellWord, SimpleCommand,
+};
 
-impl Judge<'_> {
+impl CommandEvaluator<'_> {
     /// Document 004: no shell at all.
-    pub(super) fn no_shell(&self) -> Option<Opinion> {
+    pub(super) fn no_shell(&self) -> Option<BuiltinVerdict> {
         (self.scene.policy.profile == Profile::AirGapped).then(|| {
-            Opinion::deny("profile.air-gapped", "profile `air-gapped` has no shell", Risk::High)
+            BuiltinVerdict::deny(RuleId::ProfileAirGapped, "profile `air-gapped` has no shell", Risk::High)
                 .fix("give the command as arguments, without a shell")
         })
     }
 
     /// Judges text; the answer is where the shell would be after it.
-    pub(super) fn script(&mut self, frame: &Frame, text: &[u8]) -> Place {
+    pub(super) fn script(&mut self, frame: &CommandContext, text: &[u8]) -> WorkingDirs {
         let script = shell::parse(text);
-        let mut walk = Walk::new(&frame.place, text);
+        // Before the first command: in a loop it runs again after the last.
+        if script.commands.iter().any(changes_the_given) {
+            self.given = PartGiven::Other;
+        }
+        let mut walk = CdTracker::new(&frame.place, text);
         for simple in &script.commands {
-            let inside = Frame {
+            let inside = CommandContext {
                 depth: frame.depth.saturating_add(simple.depth),
                 place: walk.place().clone(),
-                input: if simple.depth == 0 && simple.input == shell::Input::Inherited {
-                    frame.input
-                } else {
-                    simple.input
+                input: match simple.input {
+                    shell::CommandInput::Inherited => frame.input,
+                    other => other,
                 },
                 ..frame.clone()
             };
@@ -43,13 +49,13 @@ impl Judge<'_> {
             && self.is_listed()
         {
             let reason = format!("the text cannot be read: {} (byte {})", gap.why, gap.at);
-            let opinion = Opinion::miss("guarded.unreadable-text", reason, Risk::High).never();
+            let opinion = BuiltinVerdict::miss(RuleId::GuardedUnreadableText, reason, Risk::High).never();
             self.push(frame, opinion.part(shorten(text)));
         }
         walk.into_place()
     }
 
-    fn simple(&mut self, frame: &Frame, simple: &Simple) {
+    fn simple(&mut self, frame: &CommandContext, simple: &SimpleCommand) {
         let many = simple.assignments.len() + simple.redirections.len() > MAX_ARGS;
         if many {
             let part =
@@ -57,7 +63,15 @@ impl Judge<'_> {
             self.push(frame, part);
         }
         for assignment in simple.assignments.iter().filter(|_| !many) {
-            self.variable(frame, &assignment.name);
+            let value = match &assignment.value {
+                ShellWord::Literal(value) => Some(value.as_slice()),
+                _ => None,
+            };
+            let change = match simple.words.as_slice() {
+                [] => Change::Own(&assignment.name),
+                _ => Change::Given(&assignment.name, value),
+            };
+            self.variable(frame, change);
         }
         let args: Vec<Arg<'_>> = simple.words.iter().map(Arg::from).collect();
         self.command(frame, &args, Some(&simple.text));
@@ -66,31 +80,33 @@ impl Judge<'_> {
         }
     }
 
-    fn redirection(&mut self, frame: &Frame, redirection: &Redirection) {
-        let Target::File(word) = &redirection.target else { return };
+    fn redirection(&mut self, frame: &CommandContext, redirection: &Redirection) {
+        let RedirectionTarget::File(word) = &redirection.target else { return };
         if !self.is_listed() {
             return;
         }
         match (redirection.direction, Arg::from(word)) {
             (_, Arg::Unknown(why)) => {
                 let reason = format!("which file it opens is known only when it runs ({why})");
-                let opinion = Opinion::miss("guarded.redirection", reason, Risk::Medium).never();
+                let opinion = BuiltinVerdict::miss(RuleId::GuardedRedirection, reason, Risk::Medium).never();
                 self.push(frame, opinion.part("a redirection".to_owned()));
             }
-            (Direction::Read, file) => {
-                self.opens = Opens::File;
-                self.path(frame, file, Intent::Read);
+            (RedirectionMode::Read, file) => {
+                self.opens = RedirectInput::File;
+                self.path(frame, file, PathIntent::Read);
             }
-            (Direction::Write | Direction::ReadWrite, file) => self.written(frame, file),
+            (RedirectionMode::Write | RedirectionMode::ReadWrite, file) => self.written(frame, file),
         }
     }
 
     /// To open `/dev/stdout` is to open again what the descriptor stands for, and `1<file` makes that a file: it would
     /// be emptied and written although it was opened to be read.
     pub(super) fn reopened(&mut self) {
-        let device = |part: &&mut Part| part.rule == "path.device" && part.aspect == Aspect::Write;
-        let null = |part: &Part| part.path.as_ref().is_some_and(|path| path.as_slice() == b"/dev/null");
-        if self.opens == Opens::Nothing {
+        let device =
+            |part: &&mut JudgementPart| part.rule == RuleId::PathDevice && part.aspect == PartKind::Write;
+        let null =
+            |part: &JudgementPart| part.path.as_ref().is_some_and(|path| path.as_slice() == b"/dev/null");
+        if self.opens == RedirectInput::Nothing {
             return;
         }
         for part in self.parts.iter_mut().filter(device).filter(|part| !null(part)) {
@@ -99,25 +115,72 @@ impl Judge<'_> {
     }
 
     /// A file that a redirection writes: where it may be written, somebody is asked.
-    fn written(&mut self, frame: &Frame, file: Arg<'_>) {
+    fn written(&mut self, frame: &CommandContext, file: Arg<'_>) {
         let at = self.parts.len();
-        self.path(frame, file, Intent::Write);
+        self.path(frame, file, PathIntent::Write);
         for part in self
             .parts
             .iter_mut()
             .skip(at)
-            .filter(|part| part.decision == Decision::Allow && part.rule != "path.device")
+            .filter(|part| part.decision == Decision::Allow && part.rule != RuleId::PathDevice)
         {
-            let asked = Part::new(Aspect::Write, std::mem::take(&mut part.subject), "guarded.redirection")
-                .because("a redirection writes it")
-                .ask(Risk::Medium, "say yes to this one, or write it with a file tool");
+            let asked = JudgementPart::new(
+                PartKind::Write,
+                std::mem::take(&mut part.subject),
+                RuleId::GuardedRedirection,
+            )
+            .because("a redirection writes it")
+            .ask(Risk::Medium, "say yes to this one, or write it with a file tool");
             *part = asked.at_depth(part.depth);
         }
     }
 }
 
-fn reopening(subject: String) -> Part {
-    Part::new(Aspect::Write, subject, "guarded.redirection")
+/// Builtins after which the commands of a shell get other variables, another input, or are others.
+const CHANGING: &[&[u8]] = &[
+    b".",
+    b"source",
+    b"eval",
+    b"trap",
+    b"export",
+    b"readonly",
+    b"declare",
+    b"typeset",
+    b"local",
+    b"unset",
+    b"read",
+    b"let",
+    b"mapfile",
+    b"readarray",
+    b"getopts",
+    b"alias",
+    b"unalias",
+    b"hash",
+    b"enable",
+    b"autoload",
+    b"zmodload",
+    b"functions",
+    b"emulate",
+    b"setopt",
+    b"unsetopt",
+    b"vared",
+    b"integer",
+    b"float",
+];
+
+/// Whether what the commands of a script are given may differ because of this one. Errs on the side of yes: the word may
+/// stand behind `command` or `builtin`.
+fn changes_the_given(simple: &SimpleCommand) -> bool {
+    let has = |wanted: &dyn Fn(&[u8]) -> bool| {
+        simple.words.iter().any(|word| matches!(word, ShellWord::Literal(text) if wanted(text)))
+    };
+    let redirects = !simple.redirections.is_empty() && has(&|text| text == b"exec");
+    let prints = has(&|text| text == b"printf") && has(&|text| text.starts_with(b"-v"));
+    !simple.assignments.is_empty() || redirects || prints || has(&|text| CHANGING.contains(&text))
+}
+
+fn reopening(subject: String) -> JudgementPart {
+    JudgementPart::new(PartKind::Write, subject, RuleId::GuardedRedirection)
         .because("it may stand for a file that another redirection opened")
         .ask(Risk::Medium, "say yes to this one, or write `>&1` or `>&2`")
 }

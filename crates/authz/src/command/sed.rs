@@ -1,26 +1,27 @@
 //! Programs of `sed`: most only print, some write files or run commands (B-C26).
 
-use ringfence_types::Risk;
+use ringfence_types::{Risk, RuleFamily};
 
 use super::arg::Arg;
-use super::opinion::Opinion;
-use super::options::{Effect, Reading};
+use super::builtin_verdict::BuiltinVerdict;
+use super::options::{OptionEffect, ParsedArgs};
 
 /// The opinion about every program that a command line gives to `sed`.
-pub(super) fn judge(reading: &Reading<'_>) -> Option<Opinion> {
-    let given = reading.has(|effect| matches!(effect, Effect::Sed | Effect::Execute));
+pub(super) fn judge(reading: &ParsedArgs<'_>) -> Option<BuiltinVerdict> {
+    let given = reading.has(|effect| matches!(effect, OptionEffect::Sed | OptionEffect::Execute));
     let first = reading.operands.first().filter(|_| !given).map(|operand| operand.arg);
-    let options = reading.hits.iter().filter(|hit| hit.effect == Effect::Sed).filter_map(|hit| hit.value);
+    let options =
+        reading.hits.iter().filter(|hit| hit.effect == OptionEffect::Sed).filter_map(|hit| hit.value);
     let harmless = |arg: Arg<'_>| arg.text().is_some_and(only_prints);
     options.chain(first).find(|arg| !harmless(*arg)).map(|_| {
         let reason = "its program writes, reads or runs something, or is beyond what is understood";
-        Opinion::miss("option.sed", reason, Risk::High).exact()
+        BuiltinVerdict::miss(RuleFamily::Option.member("sed"), reason, Risk::High).exact()
     })
 }
 
 /// Whether a program certainly does nothing but print. Understood are addresses and the commands without a file name.
 fn only_prints(program: &[u8]) -> bool {
-    let mut text = Cursor(program);
+    let mut text = SedCursor(program);
     loop {
         text.skip(b" \t\n;{}");
         if text.0.is_empty() {
@@ -32,9 +33,9 @@ fn only_prints(program: &[u8]) -> bool {
     }
 }
 
-struct Cursor<'a>(&'a [u8]);
+struct SedCursor<'a>(&'a [u8]);
 
-impl Cursor<'_> {
+impl SedCursor<'_> {
     fn peek(&self) -> Option<u8> {
         self.0.first().copied()
     }

@@ -1,23 +1,24 @@
 //! Shells. A body that can be read is judged command by command; everything else is on the hard list (S001-21).
 
-use ringfence_types::Risk;
+use ringfence_types::{ByteString, Risk, RuleFamily, RuleId};
 
 use super::arg::Arg;
-use super::names::Dialect;
-use super::opinion::Opinion;
-use super::{Frame, Judge, Voice};
-use crate::paths::Intent;
-use crate::shell::Input;
+use super::builtin_verdict::BuiltinVerdict;
+use super::program_class::ShellSupport;
+use super::program_origin::family;
+use super::rules::CommandLine;
+use super::{CommandContext, CommandEvaluator, ProgramLookup};
+use crate::paths::PathIntent;
+use ringfence_shell::CommandInput;
 
-/// Single-letter options that change neither what the text means nor what else is read. A login shell reads start-up files
-/// of the home inside the fence, which nothing listed can write; agents ask for one all the time.
+/// Single-letter options that change neither what the text means nor what else is read.
 ///
-/// Not `r`: a restricted shell stays where it is at `cd`. Not `b`, which ends the options of zsh, so that a `-c` after it is
+/// Not `a`: it gives to every program what the text sets for itself alone. Not `r`: a restricted shell stays where it is at `cd`. Not `b`, which ends the options of zsh, so that a `-c` after it is
 /// the name of a script. Not `B`, `H`, `P` and `T`, which mean something else in zsh (with `T`, `cd` takes the name of a
 /// variable).
-const LETTERS: &[u8] = b"aefhlmnpuvxCE";
+const LETTERS: &[u8] = b"efhmnpuvxCE";
 const LONG: &[&str] =
-    &["--norc", "--noprofile", "--login", "--posix", "--verbose", "--noediting", "--no-rcs", "--errexit"];
+    &["--norc", "--noprofile", "--posix", "--verbose", "--noediting", "--no-rcs", "--errexit"];
 const NAMED: &[&str] = &[
     "errexit",
     "nounset",
@@ -30,62 +31,98 @@ const NAMED: &[&str] = &[
     "errtrace",
     "functrace",
     "posix",
-    "allexport",
     "monitor",
     "notify",
     "physical",
 ];
 
-impl Judge<'_> {
-    pub(super) fn shell(&mut self, frame: &Frame, args: &[Arg<'_>], dialect: Dialect) -> Opinion {
+impl CommandEvaluator<'_> {
+    pub(super) fn shell(
+        &mut self,
+        frame: &CommandContext,
+        line: &CommandLine<'_>,
+        dialect: ShellSupport,
+    ) -> BuiltinVerdict {
+        let args = line.args;
         if let Some(opinion) = self.no_shell() {
             return opinion;
         }
         let call = ShellCall::read(args);
         let unclear = call.unclear.map(|option| {
             let reason = format!("option `{}` is not known to be harmless", super::arg::shorten(option));
-            Opinion::miss("option.shell", reason, Risk::High).exact()
+            BuiltinVerdict::miss(RuleFamily::Option.member("shell"), reason, Risk::High).exact()
         });
+        let starts = match (call.source, call.start) {
+            (ScriptSource::Nothing, _) => None,
+            (_, Start::Login) => self.start_files(),
+            (_, Start::Plain) => reads_a_start_file(line).then(|| self.start_files()).flatten(),
+        };
         let opinion = match (call.source, dialect) {
-            (Source::Text(Arg::Text(text)), Dialect::Posix) => self.shell_text(frame, text),
-            (Source::File(file), _) if !matches!(file, Arg::Unknown(_)) => self.shell_file(frame, file),
-            (Source::Nothing, _) => Opinion::miss("guarded.unlisted", "it is not on the list", Risk::Medium),
-            (Source::Input, _) => self.closed_shell(frame, "it runs whatever its input says"),
-            (Source::Text(_) | Source::File(_), _) => {
+            (ScriptSource::Text(Arg::Text(text)), ShellSupport::Posix) => self.shell_text(frame, text),
+            (ScriptSource::File(file), _) if !matches!(file, Arg::Unknown(_)) => self.shell_file(frame, file),
+            (ScriptSource::Nothing, _) => {
+                BuiltinVerdict::miss(RuleId::GuardedUnlisted, "it is not on the list", Risk::Medium)
+            }
+            (ScriptSource::Input, _) => self.closed_shell(frame, "it runs whatever its input says"),
+            (ScriptSource::Text(_) | ScriptSource::File(_), _) => {
                 self.closed_shell(frame, "what it would run cannot be judged")
             }
         };
-        opinion.and_if(unclear)
+        opinion.and_if(unclear).and_if(starts)
     }
 
-    fn shell_text(&mut self, frame: &Frame, text: &[u8]) -> Opinion {
+    /// Agents ask for login shells all the time, so that one is a question only where its home has something to run: what an
+    /// earlier command left there.
+    fn start_files(&self) -> Option<BuiltinVerdict> {
+        let file = self.scene.facts.start_file().filter(|_| self.is_listed())?;
+        let reason = format!(
+            "a shell that starts so runs `{}`, which a command can have written",
+            ByteString::from(file).display()
+        );
+        let fix = "say yes to this one, leave the option out (`sh -c`), or remove the file";
+        Some(BuiltinVerdict::miss(RuleId::GuardedStartFile, reason, Risk::High).never().fix(fix))
+    }
+
+    fn shell_text(&mut self, frame: &CommandContext, text: &[u8]) -> BuiltinVerdict {
         let at = self.parts.len();
-        self.script(&Frame { voice: Voice::Script, ..frame.inside() }, text);
+        self.script(&CommandContext { voice: ProgramLookup::Script, ..frame.inside() }, text);
         if self.parts.len() == at {
-            return Opinion::miss("guarded.unlisted", "there is nothing to judge in its text", Risk::Low);
+            return BuiltinVerdict::miss(
+                RuleId::GuardedUnlisted,
+                "there is nothing to judge in its text",
+                Risk::Low,
+            );
         }
-        Opinion::allow("guarded.shell-body", "its text is judged command by command")
+        BuiltinVerdict::allow(RuleId::GuardedShellBody, "its text is judged command by command")
     }
 
     /// Only a rule that names the script opens it.
-    fn shell_file(&mut self, frame: &Frame, file: Arg<'_>) -> Opinion {
-        self.path(frame, file, Intent::Read);
+    fn shell_file(&mut self, frame: &CommandContext, file: Arg<'_>) -> BuiltinVerdict {
+        self.path(frame, file, PathIntent::Read);
         self.deny_listed("shell", "what the script does is not known", Risk::High)
             .coverable()
             .named()
             .fix("allow the shell with this script in a policy file of the operator (`[[command]]`, `allow`)")
     }
 
-    fn closed_shell(&self, frame: &Frame, why: &'static str) -> Opinion {
-        let risk = if frame.input == Input::Inherited { Risk::High } else { Risk::Critical };
+    fn closed_shell(&self, frame: &CommandContext, why: &'static str) -> BuiltinVerdict {
+        let risk = if frame.input == CommandInput::Inherited { Risk::High } else { Risk::Critical };
         let opinion = self.deny_listed("shell", why, risk);
         if self.scene.policy.danger.allow_denylisted_commands { opinion.exact() } else { opinion }
     }
 }
 
+/// zsh reads `~/.zshenv` however it is started, and a shell whose name begins with `-` is one of a login.
+fn reads_a_start_file(line: &CommandLine<'_>) -> bool {
+    let zsh = |name: &[u8]| family(name).ends_with(b"zsh");
+    zsh(line.identity.name)
+        || line.identity.other_name().is_some_and(zsh)
+        || line.identity.name.starts_with(b"-")
+}
+
 /// Where a shell takes its commands from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source<'a> {
+enum ScriptSource<'a> {
     Text(Arg<'a>),
     File(Arg<'a>),
     Input,
@@ -93,8 +130,17 @@ enum Source<'a> {
     Nothing,
 }
 
+/// Whether a shell is told to read the files of a login.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Start {
+    #[default]
+    Plain,
+    Login,
+}
+
 struct ShellCall<'a> {
-    source: Source<'a>,
+    source: ScriptSource<'a>,
+    start: Start,
     unclear: Option<&'a [u8]>,
 }
 
@@ -118,12 +164,14 @@ impl<'a> ShellCall<'a> {
         }
         let operand = args.get(at).copied();
         let source = match (operand, options) {
-            (_, ShellOptions { tells: true, .. }) => Source::Nothing,
-            (Some(text), ShellOptions { text: true, .. }) => Source::Text(text),
-            (Some(file), ShellOptions { input: false, .. }) => Source::File(file),
-            _ => Source::Input,
+            (_, ShellOptions { tells: true, .. }) => ScriptSource::Nothing,
+            // With both `-c` and `-s` dash runs the text, and then its input.
+            (_, ShellOptions { text: true, input: true, .. }) => ScriptSource::Input,
+            (Some(text), ShellOptions { text: true, .. }) => ScriptSource::Text(text),
+            (Some(file), ShellOptions { input: false, .. }) => ScriptSource::File(file),
+            _ => ScriptSource::Input,
         };
-        Self { source, unclear: options.unclear }
+        Self { source, start: options.start, unclear: options.unclear }
     }
 }
 
@@ -132,6 +180,7 @@ struct ShellOptions<'a> {
     text: bool,
     input: bool,
     tells: bool,
+    start: Start,
     unclear: Option<&'a [u8]>,
 }
 
@@ -140,6 +189,7 @@ impl<'a> ShellOptions<'a> {
     fn long(&mut self, text: &'a [u8]) -> usize {
         match text {
             b"--version" | b"--help" => self.tells = true,
+            b"--login" => self.start = Start::Login,
             b"--rcfile" | b"--init-file" => {
                 self.unclear.get_or_insert(text);
                 return 1;
@@ -158,6 +208,7 @@ impl<'a> ShellOptions<'a> {
             match letter {
                 b'c' if text.starts_with(b"-") => self.text = true,
                 b's' => self.input = true,
+                b'l' => self.start = Start::Login,
                 b'o' | b'O' => {
                     let name = rest.get(taken).and_then(|name| name.text());
                     taken += 1;

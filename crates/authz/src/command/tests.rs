@@ -10,14 +10,16 @@ mod wrappers;
 
 use std::path::Path;
 
-use ringfence_types::{Access, Bytes, Decision, Exec, Limits, NetMode, Profile, Root, StandardInput};
+use ringfence_types::{
+    Access, ByteString, Decision, ExecCall, Limits, NetMode, Profile, Root, StandardInput,
+};
 
 use super::judge_exec;
-use crate::decide::{Permissions, View, WorkspaceRules};
-use crate::facts::Table;
-use crate::judgement::{Aspect, Part};
+use crate::decide::{CallPermissions, FilesystemView, WorkspaceRuleMode};
+use crate::eval_context::EvalContext;
+use crate::host_facts::FakeHost;
+use crate::judgement::{JudgementPart, PartKind};
 use crate::policy::Policy;
-use crate::scene::Scene;
 
 const ALLOW: Decision = Decision::Allow;
 const ASK: Decision = Decision::Ask;
@@ -26,7 +28,7 @@ const DENY: Decision = Decision::Deny;
 /// A machine with a workspace `/w`, and a policy to judge by.
 struct Bench {
     policy: Policy,
-    facts: Table,
+    facts: FakeHost,
     access: Access,
     cwd: &'static str,
 }
@@ -34,7 +36,7 @@ struct Bench {
 impl Bench {
     fn new(profile: Profile) -> Self {
         let mut policy = Policy::new(profile);
-        policy.home = Some(Bytes::from("/home/u"));
+        policy.home = Some(ByteString::from("/home/u"));
         Self { policy, facts: machine(), access: Access::Write, cwd: "/w" }
     }
 
@@ -42,38 +44,53 @@ impl Bench {
         Self::new(Profile::Guarded)
     }
 
-    fn argv(&self, argv: &[&str]) -> Vec<Part> {
-        self.call(argv.iter().map(|word| Bytes::from(*word)).collect(), &[])
+    fn argv(&self, argv: &[&str]) -> Vec<JudgementPart> {
+        self.call(argv.iter().map(|word| ByteString::from(*word)).collect(), &[])
     }
 
     /// A command with variables that come with its call.
-    fn call(&self, argv: Vec<Bytes>, variables: &[(&str, &str)]) -> Vec<Part> {
-        let env = variables.iter().map(|(name, value)| (Bytes::from(*name), Bytes::from(*value))).collect();
-        let exec =
-            Exec { argv, cwd: Bytes::from(self.cwd), env, net: NetMode::None, stdin: StandardInput::None };
+    fn call(&self, argv: Vec<ByteString>, variables: &[(&str, &str)]) -> Vec<JudgementPart> {
+        let env = variables
+            .iter()
+            .map(|(name, value)| (ByteString::from(*name), ByteString::from(*value)))
+            .collect();
+        let exec = ExecCall {
+            argv,
+            cwd: ByteString::from(self.cwd),
+            env,
+            ceiling: None,
+            net: NetMode::None,
+            stdin: StandardInput::None,
+        };
         self.with_scene(|scene| judge_exec(scene, &exec))
     }
 
-    fn script(&self, text: &str) -> Vec<Part> {
+    fn script(&self, text: &str) -> Vec<JudgementPart> {
         self.argv(&["sh", "-c", text])
     }
 
-    fn with_scene<T>(&self, judge: impl Fn(&Scene<'_>) -> T) -> T {
-        let permissions = Permissions {
-            view: View::Constructed,
-            roots: vec![Root { path: Bytes::from("/w"), access: self.access }],
+    fn with_scene<T>(&self, judge: impl Fn(&EvalContext<'_>) -> T) -> T {
+        let permissions = CallPermissions {
+            view: FilesystemView::Constructed,
+            roots: vec![Root { path: ByteString::from("/w"), access: self.access }],
             hidden: Vec::new(),
-            rules: WorkspaceRules::Enforced,
+            rules: WorkspaceRuleMode::Enforced,
             net: NetMode::None,
             limits: Limits::default(),
             floor: Vec::new(),
         };
         let cwd = Path::new(self.cwd);
-        judge(&Scene { policy: &self.policy, permissions: &permissions, facts: &self.facts, cwd, exec: None })
+        judge(&EvalContext {
+            policy: &self.policy,
+            permissions: &permissions,
+            facts: &self.facts,
+            cwd,
+            exec: None,
+        })
     }
 
     /// Words cut at blanks; for arguments with blanks in them use [`Bench::argv`].
-    fn line(&self, line: &str) -> Vec<Part> {
+    fn line(&self, line: &str) -> Vec<JudgementPart> {
         self.argv(&line.split(' ').collect::<Vec<_>>())
     }
 
@@ -90,8 +107,8 @@ impl Bench {
     }
 }
 
-fn machine() -> Table {
-    Table {
+fn machine() -> FakeHost {
+    FakeHost {
         programs: vec![
             ("ls", "/usr/bin/ls"),
             ("cat", "/usr/bin/cat"),
@@ -108,21 +125,21 @@ fn machine() -> Table {
         ],
         links: vec![("/w/outside", "/etc"), ("/w/inside", "/w/src")],
         directories: vec!["/w", "/w/src", "/w/sub", "/w/sub/deep", "/w/secrets"],
-        ..Table::default()
+        ..FakeHost::default()
     }
 }
 
-fn decision(parts: &[Part]) -> Decision {
+fn decision(parts: &[JudgementPart]) -> Decision {
     parts.iter().map(|part| part.decision).max().expect("something is judged")
 }
 
 /// The first of the strictest parts.
-fn decisive(parts: &[Part]) -> &Part {
+fn decisive(parts: &[JudgementPart]) -> &JudgementPart {
     let strictest = decision(parts);
     parts.iter().find(|part| part.decision == strictest).unwrap()
 }
 
-fn check(what: &str, parts: &[Part], expected: Decision) {
+fn check(what: &str, parts: &[JudgementPart], expected: Decision) {
     let part = decisive(parts);
     assert_eq!(part.decision, expected, "`{what}`: {} ({}, {})", part.subject, part.rule, part.reason);
     for part in parts {
@@ -138,6 +155,6 @@ fn check(what: &str, parts: &[Part], expected: Decision) {
     }
 }
 
-fn rule(parts: &[Part]) -> &str {
+fn rule(parts: &[JudgementPart]) -> &str {
     &decisive(parts).rule
 }

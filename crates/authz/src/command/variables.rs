@@ -1,48 +1,68 @@
 //! Variables that a command or its call sets: a name that steers other programs is a question, whatever its value
 //! (B-C21, C4).
 
-use ringfence_types::{Bytes, Risk};
+use ringfence_types::{ByteString, Risk, RuleFamily, RuleId, RuleName};
 
-use super::{Frame, Judge};
-use crate::env::{EnvRules, family_of, steers};
-use crate::judgement::{Aspect, Part};
+use super::{CommandContext, CommandEvaluator};
+use crate::env::{EnvRules, family_of, is_harmless, steers};
+use crate::judgement::{JudgementPart, PartGiven, PartKind};
 
+const UNLISTED: &str = "it is not known to be harmless, and a program may take orders from it";
+const FIX_UNLISTED: &str = "leave the variable out, say yes to this one, or open the name in a policy file of the operator (`[[env]]`, `allow`)";
 const FIX: &str = "leave the variable out, or say yes to this one";
 
-impl Judge<'_> {
+impl CommandEvaluator<'_> {
     /// Keeps a part about a variable that is set or taken away.
-    pub(super) fn variable(&mut self, frame: &Frame, name: &[u8]) {
+    pub(super) fn variable(&mut self, frame: &CommandContext, change: Change<'_>) {
+        self.given = PartGiven::Other;
         if self.is_listed() {
-            self.push(frame, judge_variable(name, &self.scene.policy.rules.env));
+            self.push(frame, judge_variable(change, &self.scene.policy.rules.env));
         }
     }
 }
 
-fn judge_variable(name: &[u8], rules: &EnvRules) -> Part {
-    let bytes = Bytes::from(name);
+/// What becomes of a variable.
+#[derive(Clone, Copy)]
+pub(super) enum Change<'a> {
+    /// A shell sets it for itself, or takes it away. A program sees that only where it got the variable before.
+    Own(&'a [u8]),
+    /// Programs get it; `None` where the value is not known.
+    Given(&'a [u8], Option<&'a [u8]>),
+}
+
+fn judge_variable(change: Change<'_>, rules: &EnvRules) -> JudgementPart {
+    let (Change::Own(name) | Change::Given(name, _)) = change;
+    let bytes = ByteString::from(name);
     let shown = if name.is_empty() { "an empty name".to_owned() } else { super::arg::shorten(name) };
-    let part = |rule: String| Part::new(Aspect::Variable, shown.clone(), rule);
+    let part = |rule: RuleName| JudgementPart::new(PartKind::Variable, shown.clone(), rule);
     if !is_name(name) {
         let why = "it is not the plain name of a variable, so setting it may run something";
-        return part("env.name".to_owned()).because(why).ask(Risk::High, FIX);
+        return part(RuleId::EnvName.into()).because(why).ask(Risk::High, FIX);
     }
     if starts(name, "RINGFENCE_") {
-        return part("env.reserved".to_owned())
+        return part(RuleId::EnvReserved.into())
             .because("the name is reserved for Ringfence")
             .deny(Risk::High, "nothing: choose another name");
     }
     if let Some(rule) = rules.denying(name) {
-        return Part::refused(Aspect::Variable, super::arg::shorten(name), &rule.refusal(&bytes));
+        return JudgementPart::refused(PartKind::Variable, super::arg::shorten(name), &rule.refusal(&bytes));
     }
     if let Some(family) = family_of(&bytes)
         && !rules.allows(name, family)
     {
-        return part(format!("env.{}", family.name)).because(family.reason).ask(Risk::High, FIX);
+        return part(RuleFamily::Env.member(family.name)).because(family.reason).ask(Risk::High, FIX);
     }
     if steers(name) && !rules.opens(name) {
-        return part("env.steering".to_owned()).because("programs take orders from it").ask(Risk::High, FIX);
+        return part(RuleId::EnvSteering.into()).because("programs take orders from it").ask(Risk::High, FIX);
     }
-    part("env.harmless".to_owned()).because("no known program takes orders from it")
+    match change {
+        Change::Given(_, value)
+            if !rules.opens(name) && !value.is_some_and(|value| is_harmless(name, value)) =>
+        {
+            part(RuleId::EnvUnlisted.into()).because(UNLISTED).ask(Risk::Medium, FIX_UNLISTED)
+        }
+        _ => part(RuleId::EnvHarmless.into()).because("no known program takes orders from it"),
+    }
 }
 
 fn starts(name: &[u8], prefix: &str) -> bool {

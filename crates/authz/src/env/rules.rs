@@ -4,12 +4,12 @@
 //! call asks for (S000-31, S000-32, S004-16). What the fence itself sets stays. Only the operator opens anything, and what
 //! steers other programs only by its whole name: a pattern is written for names that one knows, and matches others.
 
-use ringfence_types::{Bytes, Refusal, RefusalCode};
+use ringfence_types::{ByteString, Refusal, RefusalCode, RuleFamily};
 
-use super::names::{FAMILIES, Family, Name, Opening};
-use super::{RESERVED_PREFIX, family_of, is_name, starts_with, steers};
+use super::families::{EnvFamily, EnvNamePattern, FAMILIES, FamilyOverride};
+use super::{RESERVED_PREFIX, family_of, is_name, starts_with};
 use crate::judgement::RuleSource;
-use crate::refuse::{Refuse as _, refuse};
+use crate::refusal_ext::{RefusalExt as _, refuse};
 
 /// One rule of a policy file about variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum EnvEffect {
     /// Neither inherited nor set by anybody.
     Deny,
     /// Inherited from whoever started Ringfence.
-    Pass,
+    Inherit,
 }
 
 /// A name, or names that begin, end or have something alike: `AWS_*`, `*_TOKEN`, `*SECRET*`. Letter case does not matter.
@@ -59,8 +59,6 @@ pub enum EnvRuleError {
         "`{0}` would open variables that steer other programs or carry credentials; give their whole names"
     )]
     Pattern(String),
-    #[error("`{0}` may be set by every caller already")]
-    NoEffect(String),
 }
 
 impl EnvPattern {
@@ -72,7 +70,7 @@ impl EnvPattern {
         }
         let fine = if start { is_name(format!("_{word}").as_bytes()) } else { is_name(word.as_bytes()) };
         if !fine {
-            return Err(EnvPatternError::Name(Bytes::from(text).display()));
+            return Err(EnvPatternError::Name(ByteString::from(text).display()));
         }
         let word = word.to_owned();
         Ok(match (start, end) {
@@ -119,32 +117,28 @@ impl EnvRule {
     pub fn check(&self) -> Result<(), EnvRuleError> {
         match (self.effect, &self.pattern) {
             (EnvEffect::Deny, _) => Ok(()),
-            (effect, EnvPattern::Is(name)) => check_name(effect, name),
-            (EnvEffect::Pass, pattern) if !is_about_a_family(pattern) => Ok(()),
+            (_, EnvPattern::Is(name)) => check_name(name),
+            (EnvEffect::Inherit, pattern) if !is_about_a_family(pattern) => Ok(()),
             (_, pattern) => Err(EnvRuleError::Pattern(pattern.to_string())),
         }
     }
 
-    pub(crate) fn refusal(&self, name: &Bytes) -> Refusal {
+    pub(crate) fn refusal(&self, name: &ByteString) -> Refusal {
         let reason = self.source.reason.as_deref().unwrap_or("a rule denies it");
-        let origin = self.source.origin.as_ref().map(|origin| format!(" ({origin})")).unwrap_or_default();
+        let rule = RuleFamily::Env.member(&self.pattern);
+        let rule = self.source.origin.as_ref().map_or_else(|| rule.clone(), |origin| rule.at(origin));
         let message = format!("variable `{}` may not be set: {reason}", name.display());
-        refuse(RefusalCode::Environment, &format!("env.{}{origin}", self.pattern), message)
-            .at(self.source.layer)
-            .hint(self.source.fix())
+        refuse(RefusalCode::Environment, rule, message).at(self.source.layer).hint(self.source.fix())
     }
 }
 
-fn check_name(effect: EnvEffect, name: &str) -> Result<(), EnvRuleError> {
+fn check_name(name: &str) -> Result<(), EnvRuleError> {
     if starts_with(name.as_bytes(), RESERVED_PREFIX) {
         return Err(EnvRuleError::Floor(name.to_owned(), "it is reserved for Ringfence"));
     }
-    match family_of(&Bytes::from(name)) {
-        Some(family) if family.opening == Opening::Never => {
+    match family_of(&ByteString::from(name)) {
+        Some(family) if family.opening == FamilyOverride::Never => {
             Err(EnvRuleError::Floor(name.to_owned(), family.reason))
-        }
-        None if effect == EnvEffect::Allow && !steers(name.as_bytes()) => {
-            Err(EnvRuleError::NoEffect(name.to_owned()))
         }
         _ => Ok(()),
     }
@@ -157,16 +151,20 @@ fn is_about_a_family(pattern: &EnvPattern) -> bool {
     | EnvPattern::Starts(word)
     | EnvPattern::Ends(word)
     | EnvPattern::Contains(word)) = pattern;
-    let known = |name: &Name| match *name {
-        Name::Is(known) => pattern.matches(known.as_bytes()),
+    let known = |name: &EnvNamePattern| match *name {
+        EnvNamePattern::Is(known) => pattern.matches(known.as_bytes()),
         _ => name.matches(word.as_bytes()),
     };
     FAMILIES.iter().flat_map(|family| family.names).chain(MAYBE_CREDENTIALS).any(known)
 }
 
 /// Harmless enough to be set by a caller, who has the value already; not to be taken from the host by a pattern.
-const MAYBE_CREDENTIALS: &[Name] =
-    &[Name::Ends("_KEY"), Name::Ends("_KEYS"), Name::Ends("_AUTH"), Name::Ends("_PAT")];
+const MAYBE_CREDENTIALS: &[EnvNamePattern] = &[
+    EnvNamePattern::Ends("_KEY"),
+    EnvNamePattern::Ends("_KEYS"),
+    EnvNamePattern::Ends("_AUTH"),
+    EnvNamePattern::Ends("_PAT"),
+];
 
 /// The variable rules of all policy files. Without one only the built-in lists hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -188,8 +186,8 @@ impl EnvRules {
     }
 
     /// Whether the operator lets callers set a name of a family.
-    pub(crate) fn allows(&self, name: &[u8], family: &Family) -> bool {
-        family.opening == Opening::ByName && self.opens(name)
+    pub(crate) fn allows(&self, name: &[u8], family: &EnvFamily) -> bool {
+        family.opening == FamilyOverride::ByName && self.opens(name)
     }
 
     /// Whether the operator lets callers set a name that is in no family and steers some program, without a question.
@@ -198,16 +196,16 @@ impl EnvRules {
     }
 
     /// Whether the operator wants a name from the host. Those that steer or carry credentials only by name.
-    pub(super) fn passes(&self, name: &Bytes) -> bool {
+    pub(super) fn passes(&self, name: &ByteString) -> bool {
         let bytes = name.as_slice();
         if !is_name(bytes) || starts_with(bytes, RESERVED_PREFIX) {
             return false;
         }
         let by_name_only = match family_of(name) {
-            Some(family) if family.opening == Opening::Never => return false,
+            Some(family) if family.opening == FamilyOverride::Never => return false,
             family => family.is_some() || MAYBE_CREDENTIALS.iter().any(|known| known.matches(bytes)),
         };
-        self.opening(EnvEffect::Pass)
+        self.opening(EnvEffect::Inherit)
             .any(|rule| rule.pattern.is_exactly(bytes) || !by_name_only && rule.pattern.matches(bytes))
     }
 

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use ringfence_types::Layer;
+use ringfence_types::PolicyLayer;
 
 use super::*;
 use crate::judgement::RuleSource;
@@ -14,7 +14,7 @@ const S004_16: &str = "AWS_X API_KEY MY_APIKEY MY_TOKEN MY_SECRET MY_PASSWORD MY
 const SANDBOX_LIST: &str = "TELEGRAM_BOT_TOKEN SLACK_APP_TOKEN AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN GH_TOKEN MY_PRIVATE_KEY X_API_KEY_2";
 
 fn check(name: &str, value: &str) -> Result<(), Refusal> {
-    check_addition(&Bytes::from(name), &Bytes::from(value), &EnvRules::default())
+    check_addition(&ByteString::from(name), &ByteString::from(value), &EnvRules::default())
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn malformed_names_and_values_are_refused() {
 
 #[test]
 fn s000_28_only_the_allowlist_passes_from_the_host() {
-    let host: Variables = [
+    let host: EnvVars = [
         ("USER", "u"),
         ("LANG", "de_DE.UTF-8"),
         ("LC_TIME", "C"),
@@ -101,23 +101,23 @@ fn s000_28_only_the_allowlist_passes_from_the_host() {
         ("LC_A=B", "x"),
         ("lang", "x"),
     ]
-    .map(|(name, value)| (Bytes::from(name), Bytes::from(value)))
+    .map(|(name, value)| (ByteString::from(name), ByteString::from(value)))
     .to_vec();
-    let names = |variables: &Variables| variables.iter().map(|(name, _)| name.display()).collect::<Vec<_>>();
+    let names = |variables: &EnvVars| variables.iter().map(|(name, _)| name.display()).collect::<Vec<_>>();
     assert_eq!(
-        names(&base(&host, Attendance::Terminal, &EnvRules::default())),
+        names(&base(&host, ApproverPresence::Terminal, &EnvRules::default())),
         ["USER", "LANG", "LC_TIME", "TERM", "PATH", "SHELL", "GIT_TERMINAL_PROMPT"]
     );
-    let unattended = base(&host, Attendance::Unattended, &EnvRules::default());
-    assert!(unattended.contains(&(Bytes::from("CI"), Bytes::from("true"))));
-    assert!(unattended.contains(&(Bytes::from("PATH"), Bytes::from(FIXED[0].1))));
+    let unattended = base(&host, ApproverPresence::Unattended, &EnvRules::default());
+    assert!(unattended.contains(&(ByteString::from("CI"), ByteString::from("true"))));
+    assert!(unattended.contains(&(ByteString::from("PATH"), ByteString::from(FIXED[0].1))));
 }
 
 #[test]
 fn an_empty_host_still_gives_a_locale() {
     assert!(
-        base(&[], Attendance::Terminal, &EnvRules::default())
-            .contains(&(Bytes::from("LANG"), Bytes::from("C.UTF-8")))
+        base(&[], ApproverPresence::Terminal, &EnvRules::default())
+            .contains(&(ByteString::from("LANG"), ByteString::from("C.UTF-8")))
     );
 }
 
@@ -132,13 +132,19 @@ fn s000_29_the_command_is_told_where_it_runs() {
 
 #[test]
 fn additions_replace_what_they_name() {
-    let base = vec![(Bytes::from("TERM"), Bytes::from("dumb")), (Bytes::from("A"), Bytes::from("1"))];
+    let base = vec![
+        (ByteString::from("TERM"), ByteString::from("dumb")),
+        (ByteString::from("A"), ByteString::from("1")),
+    ];
     let merged = merge(
         base,
-        &[(Bytes::from("TERM"), Bytes::from("xterm")), (Bytes::from("TERM"), Bytes::from("vt100"))],
+        &[
+            (ByteString::from("TERM"), ByteString::from("xterm")),
+            (ByteString::from("TERM"), ByteString::from("vt100")),
+        ],
     );
     assert_eq!(merged.len(), 2);
-    assert!(merged.contains(&(Bytes::from("TERM"), Bytes::from("vt100"))));
+    assert!(merged.contains(&(ByteString::from("TERM"), ByteString::from("vt100"))));
 }
 
 #[test]
@@ -149,7 +155,7 @@ fn no_rule_is_shadowed_by_an_earlier_one() {
     }
 }
 
-fn rule(effect: EnvEffect, pattern: &str, layer: Layer) -> EnvRule {
+fn rule(effect: EnvEffect, pattern: &str, layer: PolicyLayer) -> EnvRule {
     EnvRule {
         effect,
         pattern: EnvPattern::parse(pattern).unwrap(),
@@ -158,16 +164,18 @@ fn rule(effect: EnvEffect, pattern: &str, layer: Layer) -> EnvRule {
 }
 
 fn operator(rules: &[(EnvEffect, &str)]) -> EnvRules {
-    EnvRules::new(rules.iter().map(|(effect, pattern)| rule(*effect, pattern, Layer::Operator)).collect())
+    EnvRules::new(
+        rules.iter().map(|(effect, pattern)| rule(*effect, pattern, PolicyLayer::Operator)).collect(),
+    )
 }
 
 fn accepted(rules: &EnvRules, name: &str) -> bool {
-    check_addition(&Bytes::from(name), &Bytes::from("x"), rules).is_ok()
+    check_addition(&ByteString::from(name), &ByteString::from("x"), rules).is_ok()
 }
 
 fn inherited(rules: &EnvRules, name: &str) -> bool {
-    let host = [(Bytes::from(name), Bytes::from("from the host"))];
-    base(&host, Attendance::Unattended, rules).contains(&host[0])
+    let host = [(ByteString::from(name), ByteString::from("from the host"))];
+    base(&host, ApproverPresence::Unattended, rules).contains(&host[0])
 }
 
 #[test]
@@ -206,10 +214,10 @@ fn c14_the_floor_is_not_for_sale() {
         "RINGFENCE_SESSION_ID",
         "XDG_CONFIG_HOME",
     ] {
-        let rules = operator(&[(EnvEffect::Allow, name), (EnvEffect::Pass, name)]);
+        let rules = operator(&[(EnvEffect::Allow, name), (EnvEffect::Inherit, name)]);
         assert!(!accepted(&rules, name), "{name}");
         assert!(!inherited(&rules, name), "{name}");
-        let refused = rule(EnvEffect::Allow, name, Layer::Operator).check();
+        let refused = rule(EnvEffect::Allow, name, PolicyLayer::Operator).check();
         assert!(matches!(refused, Err(EnvRuleError::Floor(..))), "{name}: {refused:?}");
     }
 }
@@ -221,7 +229,7 @@ fn s004_16_denials_hold_for_what_the_host_the_operator_and_a_call_bring() {
         (EnvEffect::Deny, "ACME_*"),
         (EnvEffect::Deny, "*internal*"),
         (EnvEffect::Deny, "TZ"),
-        (EnvEffect::Pass, "ACME_URL"),
+        (EnvEffect::Inherit, "ACME_URL"),
         (EnvEffect::Allow, "ACME_API_KEY"),
     ]);
     for name in
@@ -231,17 +239,17 @@ fn s004_16_denials_hold_for_what_the_host_the_operator_and_a_call_bring() {
         assert!(!inherited(&rules, name), "{name}");
     }
     assert!(accepted(&rules, "OTHER") && inherited(&rules, "TERM"));
-    let refusal = check_addition(&Bytes::from("ACME_X"), &Bytes::from("x"), &rules).unwrap_err();
-    assert_eq!((refusal.rule.as_str(), refusal.layer), ("env.ACME_*", Layer::Operator));
+    let refusal = check_addition(&ByteString::from("ACME_X"), &ByteString::from("x"), &rules).unwrap_err();
+    assert_eq!((refusal.rule.as_str(), refusal.layer), ("env.ACME_*", PolicyLayer::Operator));
     assert!(refusal.hint.is_some());
 }
 
 #[test]
 fn s000_32_the_host_passes_on_what_the_operator_names() {
     let rules = operator(&[
-        (EnvEffect::Pass, "MYAPP_*"),
-        (EnvEffect::Pass, "GITHUB_TOKEN"),
-        (EnvEffect::Pass, "VIRTUAL_ENV"),
+        (EnvEffect::Inherit, "MYAPP_*"),
+        (EnvEffect::Inherit, "GITHUB_TOKEN"),
+        (EnvEffect::Inherit, "VIRTUAL_ENV"),
     ]);
     for name in ["MYAPP_MODE", "GITHUB_TOKEN", "VIRTUAL_ENV"] {
         assert!(inherited(&rules, name), "{name}");
@@ -252,21 +260,21 @@ fn s000_32_the_host_passes_on_what_the_operator_names() {
     {
         assert!(!inherited(&rules, name), "{name}");
     }
-    let fixed = [(Bytes::from("CI"), Bytes::from("no"))];
-    let ours = base(&fixed, Attendance::Unattended, &operator(&[(EnvEffect::Pass, "CI")]));
+    let fixed = [(ByteString::from("CI"), ByteString::from("no"))];
+    let ours = base(&fixed, ApproverPresence::Unattended, &operator(&[(EnvEffect::Inherit, "CI")]));
     let values: Vec<_> =
         ours.iter().filter(|(name, _)| name.as_slice() == b"CI").map(|(_, value)| value).collect();
-    assert_eq!(values, [&Bytes::from("true")], "what the fence sets stays");
-    let long = [(Bytes::from("MYAPP_MODE"), Bytes::from("x".repeat(MAX_VALUE + 1).as_str()))];
-    assert!(!base(&long, Attendance::Unattended, &rules).contains(&long[0]));
+    assert_eq!(values, [&ByteString::from("true")], "what the fence sets stays");
+    let long = [(ByteString::from("MYAPP_MODE"), ByteString::from("x".repeat(MAX_VALUE + 1).as_str()))];
+    assert!(!base(&long, ApproverPresence::Unattended, &rules).contains(&long[0]));
 }
 
 #[test]
 fn c10_layers_below_the_operator_only_narrow() {
-    for layer in [Layer::Workspace, Layer::Session, Layer::Call] {
+    for layer in [PolicyLayer::Workspace, PolicyLayer::Session, PolicyLayer::Call] {
         let rules = EnvRules::new(vec![
             rule(EnvEffect::Allow, "NODE_OPTIONS", layer),
-            rule(EnvEffect::Pass, "MYAPP_MODE", layer),
+            rule(EnvEffect::Inherit, "MYAPP_MODE", layer),
             rule(EnvEffect::Deny, "FOO", layer),
         ]);
         assert!(!accepted(&rules, "NODE_OPTIONS") && !inherited(&rules, "MYAPP_MODE"));
@@ -276,18 +284,18 @@ fn c10_layers_below_the_operator_only_narrow() {
 
 #[test]
 fn rules_without_effect_are_mistakes() {
-    let check = |effect, pattern: &str| rule(effect, pattern, Layer::Operator).check();
+    let check = |effect, pattern: &str| rule(effect, pattern, PolicyLayer::Operator).check();
     for pattern in ["*_TOKEN", "AWS_*", "*_KEY", "*SECRET*", "GO*", "*FLAGS", "NODE_*", "LD_*", "GIT_*"] {
-        for effect in [EnvEffect::Allow, EnvEffect::Pass] {
+        for effect in [EnvEffect::Allow, EnvEffect::Inherit] {
             let error = check(effect, pattern).expect_err(pattern);
             assert!(matches!(error, EnvRuleError::Pattern(_)), "{pattern}: {error}");
         }
         assert_eq!(check(EnvEffect::Deny, pattern), Ok(()));
     }
-    assert_eq!(check(EnvEffect::Pass, "MYAPP_*"), Ok(()));
-    assert_eq!(check(EnvEffect::Pass, "GITHUB_TOKEN"), Ok(()));
+    assert_eq!(check(EnvEffect::Inherit, "MYAPP_*"), Ok(()));
+    assert_eq!(check(EnvEffect::Inherit, "GITHUB_TOKEN"), Ok(()));
     assert_eq!(check(EnvEffect::Allow, "RUSTFLAGS"), Ok(()));
-    assert_eq!(check(EnvEffect::Allow, "FOO"), Err(EnvRuleError::NoEffect("FOO".to_owned())));
+    assert_eq!(check(EnvEffect::Allow, "FOO"), Ok(()), "no question about it where commands are listed");
 }
 
 #[test]
@@ -305,11 +313,11 @@ proptest! {
     /// Whatever a lower layer adds, nothing more is accepted or inherited.
     #[test]
     fn c10_a_lower_layer_never_opens(rules in proptest::collection::vec((0..3_usize, 0..6_usize), 0..6), name in 0..6_usize) {
-        const EFFECTS: [EnvEffect; 3] = [EnvEffect::Allow, EnvEffect::Deny, EnvEffect::Pass];
+        const EFFECTS: [EnvEffect; 3] = [EnvEffect::Allow, EnvEffect::Deny, EnvEffect::Inherit];
         const NAMES: [&str; 6] = ["NODE_OPTIONS", "FOO", "AWS_REGION", "LD_PRELOAD", "TERM", "RUSTFLAGS"];
-        let mut with = vec![rule(EnvEffect::Allow, "RUSTFLAGS", Layer::Operator), rule(EnvEffect::Pass, "FOO", Layer::Operator)];
+        let mut with = vec![rule(EnvEffect::Allow, "RUSTFLAGS", PolicyLayer::Operator), rule(EnvEffect::Inherit, "FOO", PolicyLayer::Operator)];
         let before = EnvRules::new(with.clone());
-        with.extend(rules.iter().map(|(effect, name)| rule(EFFECTS[*effect], NAMES[*name], Layer::Workspace)));
+        with.extend(rules.iter().map(|(effect, name)| rule(EFFECTS[*effect], NAMES[*name], PolicyLayer::Workspace)));
         let after = EnvRules::new(with);
         prop_assert!(accepted(&before, NAMES[name]) >= accepted(&after, NAMES[name]));
         prop_assert!(inherited(&before, NAMES[name]) >= inherited(&after, NAMES[name]));
@@ -320,7 +328,7 @@ proptest! {
         name in proptest::collection::vec(any::<u8>(), 0..24),
         value in proptest::collection::vec(any::<u8>(), 0..24),
     ) {
-        if check_addition(&Bytes::from(name.clone()), &Bytes::from(value.clone()), &EnvRules::default()).is_ok() {
+        if check_addition(&ByteString::from(name.clone()), &ByteString::from(value.clone()), &EnvRules::default()).is_ok() {
             prop_assert!(!name.is_empty() && name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_'));
             prop_assert!(!value.contains(&0));
         }

@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use ringfence_types::{Bytes, Host, Risk, UnknownWord};
+use ringfence_types::{ByteString, Host, Risk, UnknownKeyword};
 
 use super::url::{Url, UrlError, path_oddity};
-use super::{HostEntry, Mismatch, Sought};
+use super::{HostMismatch, HostQuery, HostRule};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scheme {
+pub enum UrlScheme {
     Http,
     Https,
 }
 
-impl Scheme {
+impl UrlScheme {
     pub const WORDS: &'static [&'static str] = &["http", "https"];
 
     pub(super) fn default_port(self) -> u16 {
@@ -26,19 +26,19 @@ impl Scheme {
     }
 }
 
-impl FromStr for Scheme {
-    type Err = UnknownWord;
+impl FromStr for UrlScheme {
+    type Err = UnknownKeyword;
 
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+    fn from_str(word: &str) -> Result<Self, UnknownKeyword> {
         match word {
             "http" => Ok(Self::Http),
             "https" => Ok(Self::Https),
-            _ => Err(UnknownWord::new("scheme", word, Self::WORDS)),
+            _ => Err(UnknownKeyword::new("scheme", word, Self::WORDS)),
         }
     }
 }
 
-impl fmt::Display for Scheme {
+impl fmt::Display for UrlScheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Http => "http",
@@ -49,28 +49,28 @@ impl fmt::Display for Scheme {
 
 /// A method as it is sent. Methods are case-sensitive: `get` is not `GET`, but some servers take it for one (N12).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Method(String);
+pub struct HttpMethod(String);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum MethodError {
+pub enum HttpMethodError {
     #[error("`{0}` is not a method")]
     NotAToken(String),
     #[error("an empty list of methods allows none; leave it out for every ordinary method")]
     Empty,
 }
 
-impl Method {
+impl HttpMethod {
     const READING: &'static [&'static str] = &["GET", "HEAD", "OPTIONS"];
     const WRITING: &'static [&'static str] = &["POST", "PUT", "PATCH", "DELETE"];
 
-    pub fn parse(text: &str) -> Result<Self, MethodError> {
+    pub fn parse(text: &str) -> Result<Self, HttpMethodError> {
         let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         let fine = !text.is_empty() && text.len() <= 32 && text.bytes().all(token);
         if fine {
             Ok(Self(text.to_owned()))
         } else {
-            Err(MethodError::NotAToken(Bytes::from(text).display()))
+            Err(HttpMethodError::NotAToken(ByteString::from(text).display()))
         }
     }
 
@@ -84,7 +84,7 @@ impl Method {
     }
 }
 
-impl fmt::Display for Method {
+impl fmt::Display for HttpMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -92,21 +92,21 @@ impl fmt::Display for Method {
 
 /// At least one method.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Methods(BTreeSet<Method>);
+pub struct HttpMethods(BTreeSet<HttpMethod>);
 
-impl Methods {
-    pub fn parse<T: AsRef<str>>(words: &[T]) -> Result<Self, MethodError> {
-        let methods: BTreeSet<Method> =
-            words.iter().map(|word| Method::parse(word.as_ref())).collect::<Result<_, _>>()?;
-        if methods.is_empty() { Err(MethodError::Empty) } else { Ok(Self(methods)) }
+impl HttpMethods {
+    pub fn parse<T: AsRef<str>>(words: &[T]) -> Result<Self, HttpMethodError> {
+        let methods: BTreeSet<HttpMethod> =
+            words.iter().map(|word| HttpMethod::parse(word.as_ref())).collect::<Result<_, _>>()?;
+        if methods.is_empty() { Err(HttpMethodError::Empty) } else { Ok(Self(methods)) }
     }
 
-    pub fn contains(&self, method: &Method) -> bool {
+    pub fn contains(&self, method: &HttpMethod) -> bool {
         self.0.contains(method)
     }
 }
 
-impl fmt::Display for Methods {
+impl fmt::Display for HttpMethods {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: Vec<&str> = self.0.iter().map(|method| method.0.as_str()).collect();
         f.write_str(&words.join(", "))
@@ -129,10 +129,10 @@ pub enum PathPrefixError {
 impl PathPrefix {
     pub fn parse(text: &str) -> Result<Self, PathPrefixError> {
         if !text.starts_with('/') {
-            return Err(PathPrefixError::Relative(Bytes::from(text).display()));
+            return Err(PathPrefixError::Relative(ByteString::from(text).display()));
         }
         match path_oddity(text) {
-            Some(oddity) => Err(PathPrefixError::Odd(Bytes::from(text).display(), oddity)),
+            Some(oddity) => Err(PathPrefixError::Odd(ByteString::from(text).display(), oddity)),
             None => Ok(Self(text.trim_end_matches('/').to_owned())),
         }
     }
@@ -171,23 +171,23 @@ impl RequestPath {
 
 /// What a matching rule would do: what opens must match for certain, what closes must match already in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum MatchStrictness {
     Grant,
     Restrict,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Request {
-    pub(super) scheme: Scheme,
+pub(super) struct UrlRequest {
+    pub(super) scheme: UrlScheme,
     pub(super) host: Host,
     pub(super) port: u16,
     pub(super) path: RequestPath,
-    pub(super) method: Method,
+    pub(super) method: HttpMethod,
 }
 
-impl Request {
+impl UrlRequest {
     pub(super) fn read(url: &[u8], method: Option<&str>) -> Result<Self, UrlError> {
-        let method = Method::parse(method.unwrap_or("GET")).map_err(UrlError::Method)?;
+        let method = HttpMethod::parse(method.unwrap_or("GET")).map_err(UrlError::Method)?;
         let Url { scheme, host, port, path } = Url::parse(url)?;
         let oddity = path_oddity(&path);
         Ok(Self {
@@ -199,55 +199,55 @@ impl Request {
         })
     }
 
-    fn path_matches(&self, prefix: Option<&PathPrefix>, side: Side) -> bool {
+    fn path_matches(&self, prefix: Option<&PathPrefix>, side: MatchStrictness) -> bool {
         let Some(prefix) = prefix else { return true };
         match side {
-            Side::Grant => self.path.oddity.is_none() && prefix.covers(&self.path.text),
-            Side::Restrict => self.path.oddity.is_some() || prefix.covers_loosely(&self.path.text),
+            MatchStrictness::Grant => self.path.oddity.is_none() && prefix.covers(&self.path.text),
+            MatchStrictness::Restrict => self.path.oddity.is_some() || prefix.covers_loosely(&self.path.text),
         }
     }
 
     /// A rule that denies `DELETE` also denies `delete`.
-    fn method_matches(&self, methods: Option<&Methods>, side: Side) -> bool {
+    fn method_matches(&self, methods: Option<&HttpMethods>, side: MatchStrictness) -> bool {
         match (methods, side) {
-            (None, Side::Grant) => self.method.is_ordinary(),
-            (None, Side::Restrict) => true,
-            (Some(methods), Side::Grant) => methods.contains(&self.method),
-            (Some(methods), Side::Restrict) => {
+            (None, MatchStrictness::Grant) => self.method.is_ordinary(),
+            (None, MatchStrictness::Restrict) => true,
+            (Some(methods), MatchStrictness::Grant) => methods.contains(&self.method),
+            (Some(methods), MatchStrictness::Restrict) => {
                 methods.0.iter().any(|method| method.0.eq_ignore_ascii_case(&self.method.0))
             }
         }
     }
 }
 
-impl Sought for Request {
+impl HostQuery for UrlRequest {
     fn host(&self) -> &Host {
         &self.host
     }
 
-    fn mismatch(&self, entry: &HostEntry, side: Side) -> Option<Mismatch> {
+    fn mismatch(&self, entry: &HostRule, side: MatchStrictness) -> Option<HostMismatch> {
         if entry.host.port().is_some_and(|port| port != self.port) {
-            return Some(Mismatch::Port);
+            return Some(HostMismatch::Port);
         }
         if entry.scheme.is_some_and(|scheme| scheme != self.scheme) {
-            return Some(Mismatch::Scheme);
+            return Some(HostMismatch::Scheme);
         }
         if !self.path_matches(entry.path_prefix.as_ref(), side) {
-            return Some(Mismatch::Path);
+            return Some(HostMismatch::Path);
         }
-        (!self.method_matches(entry.methods.as_ref(), side)).then_some(Mismatch::Method)
+        (!self.method_matches(entry.methods.as_ref(), side)).then_some(HostMismatch::Method)
     }
 
     fn risk(&self) -> Risk {
         if self.method.only_reads() { Risk::Low } else { Risk::Medium }
     }
 
-    fn lacks(&self, mismatch: Mismatch) -> String {
+    fn lacks(&self, mismatch: HostMismatch) -> String {
         match mismatch {
-            Mismatch::Port => format!("port {} is not allowed for this host", self.port),
-            Mismatch::Scheme => format!("`{}` is not allowed for this host", self.scheme),
-            Mismatch::Path => self.path.why_no_match(),
-            Mismatch::Method => format!("method `{}` is not allowed here", self.method),
+            HostMismatch::Port => format!("port {} is not allowed for this host", self.port),
+            HostMismatch::Scheme => format!("`{}` is not allowed for this host", self.scheme),
+            HostMismatch::Path => self.path.why_no_match(),
+            HostMismatch::Method => format!("method `{}` is not allowed here", self.method),
         }
     }
 
@@ -261,7 +261,7 @@ impl Sought for Request {
 }
 
 /// Without the query, which may hold a secret.
-impl fmt::Display for Request {
+impl fmt::Display for UrlRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}://{}{}", self.method, self.scheme, self.authority(), self.path.text)
     }

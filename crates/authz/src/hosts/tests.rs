@@ -1,58 +1,58 @@
 use proptest::prelude::*;
-use ringfence_types::{Layer, Profile};
+use ringfence_types::{PolicyLayer, Profile};
 
 use super::*;
-use crate::judgement::Origin;
+use crate::judgement::RuleLocation;
 
 mod flow;
 
-fn source(layer: Layer) -> RuleSource {
-    let origin = Origin { file: "/etc/ringfence.toml".into(), line: 7, column: 3 };
+fn source(layer: PolicyLayer) -> RuleSource {
+    let origin = RuleLocation { file: "/etc/ringfence.toml".into(), line: 7, column: 3 };
     RuleSource { layer, origin: Some(origin), reason: None }
 }
 
-fn entry(decision: Decision, host: &str) -> HostEntry {
-    HostEntry {
+fn entry(decision: Decision, host: &str) -> HostRule {
+    HostRule {
         decision,
-        host: HostRule::parse(host).unwrap(),
+        host: HostPattern::parse(host).unwrap(),
         scheme: None,
         methods: None,
         path_prefix: None,
         inspect: false,
         upgrade: false,
         local: false,
-        source: source(Layer::Operator),
+        source: source(PolicyLayer::Operator),
     }
 }
 
-fn allow(host: &str) -> HostEntry {
+fn allow(host: &str) -> HostRule {
     entry(Decision::Allow, host)
 }
 
-fn deny(host: &str) -> HostEntry {
+fn deny(host: &str) -> HostRule {
     entry(Decision::Deny, host)
 }
 
-fn methods(words: &[&str]) -> Option<Methods> {
-    Some(Methods::parse(words).unwrap())
+fn methods(words: &[&str]) -> Option<HttpMethods> {
+    Some(HttpMethods::parse(words).unwrap())
 }
 
 fn path(prefix: &str) -> Option<PathPrefix> {
     Some(PathPrefix::parse(prefix).unwrap())
 }
 
-fn policy(net: NetMode, entries: Vec<HostEntry>) -> Policy {
+fn policy(net: NetMode, entries: Vec<HostRule>) -> Policy {
     let mut policy = Policy::new(Profile::Workspace);
     policy.net = net;
     policy.rules.hosts = HostRules::new(entries);
     policy
 }
 
-fn filtered(entries: Vec<HostEntry>) -> Policy {
+fn filtered(entries: Vec<HostRule>) -> Policy {
     policy(NetMode::Filtered, entries)
 }
 
-fn judged(policy: &Policy, url: &str, method: Option<&str>) -> Part {
+fn judged(policy: &Policy, url: &str, method: Option<&str>) -> JudgementPart {
     let part = judge_url(policy, url.as_bytes(), method);
     assert!(!part.rule.is_empty() && !part.reason.is_empty(), "{part:?}");
     assert_eq!(part.fix.is_some(), part.decision != Decision::Allow, "{part:?}");
@@ -62,7 +62,7 @@ fn judged(policy: &Policy, url: &str, method: Option<&str>) -> Part {
 /// `allow`, or the rule that says no.
 fn answer(policy: &Policy, url: &str) -> String {
     let part = judged(policy, url, None);
-    if part.decision == Decision::Allow { "allow".to_owned() } else { part.rule.into_owned() }
+    if part.decision == Decision::Allow { "allow".to_owned() } else { part.rule.into() }
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn unknown_hosts_are_denied_with_the_flag_that_allows_them() {
         ("https://[2606:4700::1]:8443/", "start with `--allow-host [2606:4700::1]:8443`"),
     ] {
         let part = judged(&policy, url, None);
-        assert_eq!((part.rule.as_ref(), part.fix.as_deref()), ("host.unlisted", Some(fix)), "{url}");
+        assert_eq!((part.rule.as_str(), part.fix.as_deref()), ("host.unlisted", Some(fix)), "{url}");
         assert_eq!(part.decision, Decision::Deny);
     }
 }
@@ -131,7 +131,7 @@ fn deny_beats_ask_beats_allow_in_any_order() {
     let wide = vec![allow("a.b.test"), deny("*.test")];
     let part = judged(&filtered(wide), "https://a.b.test/", None);
     assert_eq!(part.fix.as_deref(), Some("change the rule at /etc/ringfence.toml:7:3"));
-    assert_eq!(part.layer, Layer::Operator);
+    assert_eq!(part.layer, PolicyLayer::Operator);
 }
 
 #[test]
@@ -143,8 +143,8 @@ fn a_question_is_a_no_where_questions_are_off() {
 
 #[test]
 fn layers_below_the_operator_only_narrow() {
-    for layer in [Layer::Workspace, Layer::Session, Layer::Call] {
-        let low = |entry: HostEntry| HostEntry { source: source(layer), ..entry };
+    for layer in [PolicyLayer::Workspace, PolicyLayer::Session, PolicyLayer::Call] {
+        let low = |entry: HostRule| HostRule { source: source(layer), ..entry };
         assert_eq!(answer(&filtered(vec![low(allow("a.test"))]), "https://a.test/"), "host.unlisted");
         let both = filtered(vec![allow("a.test"), low(deny("a.test"))]);
         assert_eq!(answer(&both, "https://a.test/"), "hosts.a.test", "{layer:?}");
@@ -229,7 +229,7 @@ fn n4_what_two_parsers_read_differently_is_refused() {
         "",
     ] {
         let part = judged(&policy, url, None);
-        assert_eq!((part.decision, part.rule.as_ref()), (Decision::Deny, "host.malformed"), "{url:?}");
+        assert_eq!((part.decision, part.rule.as_str()), (Decision::Deny, "host.malformed"), "{url:?}");
         assert!(!part.subject.contains("secret"), "{}", part.subject);
     }
     let binary = judge_url(&policy, b"https://allowed.test/\xff", None);
@@ -298,9 +298,9 @@ fn metadata_services_are_never_allowed() {
     ];
     for host in hosts {
         let rule = allow(host);
-        assert!(matches!(rule.check(), Err(HostEntryError::Metadata(_))), "{host}");
+        assert!(matches!(rule.check(), Err(HostRuleError::Metadata(_))), "{host}");
         let part = judged(&filtered(vec![rule]), &format!("http://{host}/latest/"), None);
-        assert_eq!((part.rule.as_ref(), part.risk), ("host.metadata", Risk::Critical), "{host}");
+        assert_eq!((part.rule.as_str(), part.risk), ("host.metadata", Risk::Critical), "{host}");
     }
     for host in ["[2002:a9fe:a9fe::]", "[64:ff9b::a9fe:a9fe]", "METADATA.google.internal."] {
         assert_eq!(
@@ -315,7 +315,7 @@ fn metadata_services_are_never_allowed() {
 
 #[test]
 fn b_s18_addresses_match_no_wildcard() {
-    assert!(HostRule::parse("*.0.0.1").is_err());
+    assert!(HostPattern::parse("*.0.0.1").is_err());
     let policy = filtered(vec![allow("*.com")]);
     assert_eq!(answer(&policy, "http://8.8.8.8/"), "host.unlisted");
     assert_eq!(answer(&policy, "http://8.8.8.8.com/"), "allow");
@@ -323,7 +323,7 @@ fn b_s18_addresses_match_no_wildcard() {
 
 #[test]
 fn ports_and_schemes_are_part_of_a_rule() {
-    let secure = HostEntry { scheme: Some(Scheme::Https), ..allow("s.test") };
+    let secure = HostRule { scheme: Some(UrlScheme::Https), ..allow("s.test") };
     let policy = filtered(vec![allow("p.test:8443"), allow("w.test:443"), secure]);
     for (url, expected) in [
         ("https://p.test:8443/", "allow"),
@@ -342,7 +342,7 @@ fn ports_and_schemes_are_part_of_a_rule() {
 
 #[test]
 fn n12_unusual_methods_have_to_be_named() {
-    let named = HostEntry { methods: methods(&["GET", "PROPFIND"]), ..allow("b.test") };
+    let named = HostRule { methods: methods(&["GET", "PROPFIND"]), ..allow("b.test") };
     let policy = filtered(vec![allow("a.test"), named]);
     let decided = |url, method| judged(&policy, url, Some(method)).decision == Decision::Allow;
     for method in ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"] {
@@ -358,13 +358,13 @@ fn n12_unusual_methods_have_to_be_named() {
     assert!(decided("https://b.test/", "PROPFIND") && decided("https://b.test/", "GET"));
     assert!(!decided("https://b.test/", "POST") && !decided("https://b.test/", "propfind"));
     assert_eq!(judged(&policy, "https://a.test/", Some("POST")).risk, Risk::Medium);
-    assert_eq!(Methods::parse::<&str>(&[]), Err(MethodError::Empty));
+    assert_eq!(HttpMethods::parse::<&str>(&[]), Err(HttpMethodError::Empty));
 }
 
 #[test]
 fn a_denied_method_is_denied_in_every_letter_case() {
-    let no_delete = HostEntry { methods: methods(&["DELETE"]), ..deny("a.test") };
-    let custom = HostEntry { methods: methods(&["delete", "GET"]), ..allow("a.test") };
+    let no_delete = HostRule { methods: methods(&["DELETE"]), ..deny("a.test") };
+    let custom = HostRule { methods: methods(&["delete", "GET"]), ..allow("a.test") };
     let policy = filtered(vec![custom, no_delete]);
     assert_eq!(judged(&policy, "https://a.test/", Some("delete")).decision, Decision::Deny);
     assert_eq!(judged(&policy, "https://a.test/", Some("GET")).decision, Decision::Allow);
@@ -372,7 +372,7 @@ fn a_denied_method_is_denied_in_every_letter_case() {
 
 #[test]
 fn n11_b_c18_paths_with_two_meanings_match_no_allowed_path() {
-    let api = HostEntry { path_prefix: path("/api/v1"), ..allow("a.test") };
+    let api = HostRule { path_prefix: path("/api/v1"), ..allow("a.test") };
     let policy = filtered(vec![api, allow("open.test")]);
     for good in [
         "/api/v1",
@@ -422,7 +422,7 @@ fn n11_b_c18_paths_with_two_meanings_match_no_allowed_path() {
 
 #[test]
 fn a_denied_path_is_denied_in_doubt() {
-    let no_admin = HostEntry { path_prefix: path("/admin/"), ..deny("a.test") };
+    let no_admin = HostRule { path_prefix: path("/admin/"), ..deny("a.test") };
     let policy = filtered(vec![allow("a.test"), no_admin]);
     for bad in
         ["/admin", "/admin/x", "/ADMIN/x", "/x/../admin", "/%61dmin", "//admin", "/x;y", "/x/%2e%2e/admin"]
@@ -440,7 +440,7 @@ fn prefixes_of_rules_are_checked_when_they_are_made() {
         assert!(PathPrefix::parse(text).is_err(), "{text}");
     }
     assert_eq!(PathPrefix::parse("/").unwrap().to_string(), "/");
-    assert_eq!("htps".parse::<Scheme>().unwrap_err().nearest, Some("https"));
+    assert_eq!("htps".parse::<UrlScheme>().unwrap_err().nearest, Some("https"));
 }
 
 #[test]
@@ -455,7 +455,7 @@ proptest! {
     /// What is accepted here means the same to the parser of browsers.
     #[test]
     fn n5_another_parser_reads_the_same(url in "https?://([a-zA-Z0-9.%@:_-]{1,12}|[0-9a-fx.]{1,12}|\\[[0-9a-f:.]{1,16}\\]|[a-z]\\PC{0,4}\\.org)(:[0-9]{0,6})?([/?#][ -~]{0,16})?") {
-        if let Ok(request) = Request::read(url.as_bytes(), None) {
+        if let Ok(request) = UrlRequest::read(url.as_bytes(), None) {
             let other = ::url::Url::parse(&url).unwrap();
             prop_assert_eq!(other.scheme(), request.scheme.to_string());
             prop_assert_eq!(other.host_str().unwrap().trim_end_matches('.'), request.host.to_string());
@@ -483,7 +483,7 @@ proptest! {
         let mut with = operator.clone();
         for (decision, host) in decisions {
             let decision = [Decision::Allow, Decision::Ask, Decision::Deny][decision];
-            with.push(HostEntry { source: source(Layer::Workspace), ..entry(decision, HOSTS[host]) });
+            with.push(HostRule { source: source(PolicyLayer::Workspace), ..entry(decision, HOSTS[host]) });
         }
         let before = judged(&filtered(operator), URLS[host], None).decision;
         prop_assert!(judged(&filtered(with), URLS[host], None).decision >= before);

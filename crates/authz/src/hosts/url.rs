@@ -3,16 +3,16 @@
 //! WHY NOT the parser of browsers: it repairs. It drops tabs, turns backslashes into slashes, reads `0x7f.1` as an
 //! address and finds a host in `http:example.org`. A client with another parser would go elsewhere than what was judged.
 
-use ringfence_types::{Bytes, Host, HostRule, HostRuleError};
+use ringfence_types::{ByteString, Host, HostPattern, HostPatternError, RuleId};
 
-use super::request::{MethodError, Scheme};
+use super::request::{HttpMethodError, UrlScheme};
 
 /// Longer URLs are refused by common servers as well.
 const MAX: usize = 16 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Url {
-    pub(super) scheme: Scheme,
+    pub(super) scheme: UrlScheme,
     /// Never [`Host::Below`].
     pub(super) host: Host,
     pub(super) port: Option<u16>,
@@ -37,21 +37,21 @@ pub(super) enum UrlError {
     #[error("there is an `@` before the path: a name or password, or another host")]
     UserInfo,
     #[error(transparent)]
-    Host(HostRuleError),
+    Host(HostPatternError),
     #[error("`{0}` is a pattern, not a host")]
     Pattern(String),
     #[error("host `{0}` has a letter that programs translate differently")]
     Translated(String),
     #[error(transparent)]
-    Method(MethodError),
+    Method(HttpMethodError),
 }
 
 impl UrlError {
-    pub(super) fn rule(&self) -> &'static str {
+    pub(super) fn rule(&self) -> RuleId {
         match self {
-            Self::Scheme(_) => "host.scheme",
-            Self::Method(_) => "host.method",
-            _ => "host.malformed",
+            Self::Scheme(_) => RuleId::HostScheme,
+            Self::Method(_) => RuleId::HostMethod,
+            _ => RuleId::HostMalformed,
         }
     }
 
@@ -60,7 +60,7 @@ impl UrlError {
             Self::UserInfo => "leave the part before the `@` out",
             Self::Method(_) => "name a method such as `GET`",
             Self::Character(_) | Self::Percent(_) => "percent-encode it in the path or query",
-            Self::Host(HostRuleError::Ambiguous(..) | HostRuleError::Mapped(..)) => {
+            Self::Host(HostPatternError::Ambiguous(..) | HostPatternError::Mapped(..)) => {
                 "write the address plainly, as `192.0.2.7` or `[2001:db8::7]`"
             }
             Self::Translated(_) => "write the host in its ASCII form, with `xn--`",
@@ -82,9 +82,9 @@ impl Url {
             return Err(UrlError::UserInfo);
         }
         check_after(after)?;
-        let rule = HostRule::parse(authority).map_err(UrlError::Host)?;
+        let rule = HostPattern::parse(authority).map_err(UrlError::Host)?;
         if authority.contains(TRANSLATED) {
-            return Err(UrlError::Translated(Bytes::from(authority).display()));
+            return Err(UrlError::Translated(ByteString::from(authority).display()));
         }
         if matches!(rule.host(), Host::Below(_)) {
             return Err(UrlError::Pattern(rule.to_string()));
@@ -96,14 +96,14 @@ impl Url {
 /// Letters that older clients turn into others: one host to them, another host to everybody else.
 const TRANSLATED: [char; 5] = ['ß', 'ẞ', 'ς', '\u{200c}', '\u{200d}'];
 
-fn split_scheme(text: &str) -> Result<(Scheme, &str), UrlError> {
+fn split_scheme(text: &str) -> Result<(UrlScheme, &str), UrlError> {
     let (scheme, rest) = text.split_once(':').ok_or(UrlError::NotAbsolute)?;
     if !scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+.-".contains(&byte)) {
         return Err(UrlError::NotAbsolute);
     }
     let rest = rest.strip_prefix("//").ok_or(UrlError::NotAbsolute);
-    let known = scheme.to_ascii_lowercase().parse::<Scheme>();
-    Ok((known.ok().ok_or_else(|| UrlError::Scheme(Bytes::from(scheme).display()))?, rest?))
+    let known = scheme.to_ascii_lowercase().parse::<UrlScheme>();
+    Ok((known.ok().ok_or_else(|| UrlError::Scheme(ByteString::from(scheme).display()))?, rest?))
 }
 
 /// Everything up to the path. Some parsers look for an `@` there even behind `?` and `#`.
@@ -115,7 +115,7 @@ fn before_path(rest: &str) -> &str {
 fn check_after(after: &str) -> Result<(), UrlError> {
     let forbidden = |c: &char| !c.is_ascii_graphic() || "\\\"<>^`{|}[]".contains(*c);
     if let Some(c) = after.chars().find(forbidden) {
-        return Err(UrlError::Character(Bytes::from(c.to_string().as_str()).display()));
+        return Err(UrlError::Character(ByteString::from(c.to_string().as_str()).display()));
     }
     for (at, _) in after.match_indices('%') {
         let digits = after.get(at + 1..at + 3).unwrap_or_default();
@@ -180,7 +180,7 @@ pub(super) fn shown(url: &[u8]) -> String {
     let start = hidden.map_or(0, |at| at + 1);
     let end = url.iter().position(|byte| *byte == b'?').filter(|at| *at > start).unwrap_or(url.len());
     let part = url.get(start..end.min(start + SHOWN)).unwrap_or_default();
-    let text = Bytes::from(part).display();
+    let text = ByteString::from(part).display();
     format!(
         "{}{text}{}",
         if start > 0 { "…@" } else { "" },

@@ -6,7 +6,7 @@ use globset::GlobBuilder;
 use ringfence_types::Decision;
 
 use super::PathRule;
-use super::pattern::{self, Pattern};
+use super::pattern::{self, PathPattern};
 
 /// Everything in a root.
 const EVERYTHING: &str = "**";
@@ -42,16 +42,16 @@ enum Case {
 fn rest(text: &str, base: &[&str], case: Case) -> Vec<String> {
     let Ok(parsed) = pattern::parse(text) else { return Vec::new() };
     match parsed {
-        Pattern::Name(name) | Pattern::InName(name) => {
+        PathPattern::Name(name) | PathPattern::InName(name) => {
             let is_around = base.iter().any(|part| is_match(&name, part, case));
             vec![if is_around { EVERYTHING.to_owned() } else { text.to_owned() }]
         }
-        Pattern::Path(path) => literal(&path, base, case).into_iter().collect(),
-        Pattern::Tree(path) => {
+        PathPattern::Path(path) => literal(&path, base, case).into_iter().collect(),
+        PathPattern::Tree(path) => {
             let inside = literal(&path, base, case);
             inside.map(|rest| if rest == EVERYTHING { rest } else { rest + "/**" }).into_iter().collect()
         }
-        Pattern::Globs(globs) => {
+        PathPattern::Globs(globs) => {
             globs.iter().flat_map(|glob| left(&glob.split('/').collect::<Vec<_>>(), base, case)).collect()
         }
     }
@@ -103,20 +103,20 @@ fn same(part: &str, name: &str, case: Case) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_types::Layer;
+    use ringfence_types::PolicyLayer;
 
     use super::*;
     use crate::judgement::RuleSource;
-    use crate::path_rules::Operation;
+    use crate::path_rules::PathOperation;
 
     fn rule(decision: Decision, pattern: &str, except: &[&str]) -> PathRule {
         PathRule {
             decision,
             patterns: vec![pattern.to_owned()],
             except: except.iter().map(|text| (*text).to_owned()).collect(),
-            operation: Operation::All,
+            operation: PathOperation::All,
             group: 0,
-            source: RuleSource { layer: Layer::Workspace, origin: None, reason: None },
+            source: RuleSource { layer: PolicyLayer::Workspace, origin: None, reason: None },
         }
     }
 

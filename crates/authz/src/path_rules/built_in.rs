@@ -6,20 +6,20 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use ringfence_types::{Decision, PathVerdict, Risk};
+use ringfence_types::{Decision, PathDecision, Risk, RuleId};
 
 /// A built-in rule about files.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BuiltInRule {
     /// As a person would look it up: `path.environment`.
-    pub name: &'static str,
+    pub name: RuleId,
     /// The names it speaks about, for people.
     pub pattern: &'static str,
     pub reason: &'static str,
     pub decision: Decision,
     pub risk: Risk,
     /// Whether it shows. One that a person may be asked about does not show until somebody has said yes.
-    pub verdict: PathVerdict,
+    pub verdict: PathDecision,
 }
 
 /// The rule that hides the file at `relative`, if one does. A directory may have any name.
@@ -27,99 +27,124 @@ pub(super) fn explain(relative: &Path) -> Option<&'static BuiltInRule> {
     let path = trimmed(relative.as_os_str().as_bytes());
     let (dir, name) = split_last(path, b'/');
     // Some file systems do not see dots and spaces at the end: neither spelling may uncover the other.
-    let (rule, strength) = find(dir, strip_backup(name)).or_else(|| {
-        let bare = Some(bare(name)).filter(|bare| bare.len() < name.len())?;
-        find(dir, strip_backup(bare))
-    })?;
+    let (rule, strength) = find(dir, strip_backup(name))
+        .or_else(|| find(dir, strip_backup(by_editor(name)?)))
+        .or_else(|| {
+            let bare = Some(bare(name)).filter(|bare| bare.len() < name.len())?;
+            find(dir, strip_backup(bare))
+        })?;
     let exempt = match strength {
         // git names its own files after branches.
-        Strength::Fact => in_git_dir(dir) && rule.pattern != IN_GIT_DIR_HIDDEN,
-        Strength::Guess => in_git_dir(dir) || in_generated_dir(dir),
+        NameEvidence::Fact => in_git_dir(dir) && rule.pattern != IN_GIT_DIR_HIDDEN,
+        NameEvidence::Guess => in_git_dir(dir) || in_generated_dir(dir),
     };
     (!exempt).then_some(rule)
 }
 
 /// A whole name, optionally only below a directory of a certain name.
-pub(crate) struct Named {
+pub(crate) struct NamePattern {
     pub(crate) dir: Option<&'static str>,
     pub(crate) name: &'static str,
-    reason: Reason,
+    reason: BuiltinReason,
 }
 
 #[derive(Clone, Copy)]
-enum Reason {
+enum BuiltinReason {
     Key,
     Login,
     Service,
 }
 
-const KEY: BuiltInRule = hidden("path.key-material", "key files", "a private key");
-const LOGIN: BuiltInRule = hidden("path.logins", "login files", "it holds logins");
+const KEY: BuiltInRule = hidden(RuleId::PathKeyMaterial, "key files", "a private key");
+const LOGIN: BuiltInRule = hidden(RuleId::PathLogins, "login files", "it holds logins");
 const SERVICE: BuiltInRule =
-    hidden("path.service-credentials", "service credentials", "credentials of a service account");
+    hidden(RuleId::PathServiceCredentials, "service credentials", "credentials of a service account");
 const KEY_EXTENSION: BuiltInRule =
-    hidden("path.key-material", "key extensions", "a private key or key store");
-const ENVIRONMENT: BuiltInRule =
-    BuiltInRule { risk: Risk::High, ..hidden("path.environment", ".env*", "environment files hold secrets") };
+    hidden(RuleId::PathKeyMaterial, "key extensions", "a private key or key store");
+const ENVIRONMENT: BuiltInRule = BuiltInRule {
+    risk: Risk::High,
+    ..hidden(RuleId::PathEnvironment, ".env*", "environment files hold secrets")
+};
 const GUESS: BuiltInRule = BuiltInRule {
     decision: Decision::Ask,
     risk: Risk::Medium,
-    ..hidden("path.named-secret", "*secret*, *password*", "its name says that it holds secrets")
+    ..hidden(RuleId::PathNamedSecret, "*secret*, *password*", "its name says that it holds secrets")
 };
-const IN_SSH: BuiltInRule = hidden("path.key-material", ".ssh/*, .gnupg/*", "a directory of private keys");
-const IN_GIT_DIR_HIDDEN: &str = ".git/credentials";
-const GIT_STORE: BuiltInRule = hidden("path.logins", IN_GIT_DIR_HIDDEN, "it holds logins");
-const MAYBE: BuiltInRule = BuiltInRule {
-    verdict: PathVerdict::HiddenUnlessPublic,
+/// It keeps what it was told, passwords among it, in plain text.
+const STATE: BuiltInRule = BuiltInRule {
+    decision: Decision::Ask,
+    risk: Risk::Medium,
+    ..hidden(RuleId::PathState, "*.tfstate", "the state of an infrastructure holds its secrets in plain text")
+};
+const SETTINGS: BuiltInRule = BuiltInRule {
+    verdict: PathDecision::HiddenUnlessPublic,
     risk: Risk::High,
     ..hidden(
-        "path.certificate",
+        RuleId::PathLogins,
+        "package registry settings",
+        "it may hold a login; it is visible when it holds none",
+    )
+};
+const IN_SSH: BuiltInRule =
+    hidden(RuleId::PathKeyMaterial, ".ssh/*, .gnupg/*", "a directory of private keys");
+const IN_GIT_DIR_HIDDEN: &str = ".git/credentials";
+const GIT_STORE: BuiltInRule = hidden(RuleId::PathLogins, IN_GIT_DIR_HIDDEN, "it holds logins");
+const MAYBE: BuiltInRule = BuiltInRule {
+    verdict: PathDecision::HiddenUnlessPublic,
+    risk: Risk::High,
+    ..hidden(
+        RuleId::PathCertificate,
         "certificate extensions",
         "it may hold a private key; it is visible when it holds only certificates or public keys",
     )
 };
 
-pub(crate) const NAMES: &[Named] = &[
-    named("id_rsa", Reason::Key),
-    named("id_dsa", Reason::Key),
-    named("id_ecdsa", Reason::Key),
-    named("id_ecdsa_sk", Reason::Key),
-    named("id_ed25519", Reason::Key),
-    named("id_ed25519_sk", Reason::Key),
-    named("secring.gpg", Reason::Key),
-    named("wallet.dat", Reason::Key),
-    named(".netrc", Reason::Login),
-    named("_netrc", Reason::Login),
-    named(".pgpass", Reason::Login),
-    named(".my.cnf", Reason::Login),
-    named(".git-credentials", Reason::Login),
-    named(".pypirc", Reason::Login),
-    named(".htpasswd", Reason::Login),
-    named(".dockercfg", Reason::Login),
-    named(".s3cfg", Reason::Login),
-    named(".boto", Reason::Login),
-    named(".vault-token", Reason::Login),
-    named(".databrickscfg", Reason::Login),
-    named("credentials.json", Reason::Service),
-    named("application_default_credentials.json", Reason::Service),
-    named("service-account.json", Reason::Service),
-    named("service_account.json", Reason::Service),
-    named("serviceaccount.json", Reason::Service),
-    named("kubeconfig", Reason::Service),
-    named(".kubeconfig", Reason::Service),
-    below(".aws", "credentials", Reason::Service),
-    below(".kube", "config", Reason::Service),
-    below(".docker", "config.json", Reason::Login),
-    below("gh", "hosts.yml", Reason::Login),
-    below(".cargo", "credentials", Reason::Login),
-    below(".cargo", "credentials.toml", Reason::Login),
-    below(".gem", "credentials", Reason::Login),
+pub(crate) const NAMES: &[NamePattern] = &[
+    named("id_rsa", BuiltinReason::Key),
+    named("id_dsa", BuiltinReason::Key),
+    named("id_ecdsa", BuiltinReason::Key),
+    named("id_ecdsa_sk", BuiltinReason::Key),
+    named("id_ed25519", BuiltinReason::Key),
+    named("id_ed25519_sk", BuiltinReason::Key),
+    named("secring.gpg", BuiltinReason::Key),
+    named("wallet.dat", BuiltinReason::Key),
+    named(".netrc", BuiltinReason::Login),
+    named("_netrc", BuiltinReason::Login),
+    named(".pgpass", BuiltinReason::Login),
+    named(".my.cnf", BuiltinReason::Login),
+    named(".git-credentials", BuiltinReason::Login),
+    named(".pypirc", BuiltinReason::Login),
+    named(".htpasswd", BuiltinReason::Login),
+    named(".dockercfg", BuiltinReason::Login),
+    named(".s3cfg", BuiltinReason::Login),
+    named(".boto", BuiltinReason::Login),
+    named(".vault-token", BuiltinReason::Login),
+    named(".databrickscfg", BuiltinReason::Login),
+    named("credentials.json", BuiltinReason::Service),
+    named("application_default_credentials.json", BuiltinReason::Service),
+    named("service-account.json", BuiltinReason::Service),
+    named("service_account.json", BuiltinReason::Service),
+    named("serviceaccount.json", BuiltinReason::Service),
+    named("kubeconfig", BuiltinReason::Service),
+    named(".kubeconfig", BuiltinReason::Service),
+    below(".aws", "credentials", BuiltinReason::Service),
+    below(".kube", "config", BuiltinReason::Service),
+    below(".docker", "config.json", BuiltinReason::Login),
+    below("gh", "hosts.yml", BuiltinReason::Login),
+    below(".cargo", "credentials", BuiltinReason::Login),
+    below(".cargo", "credentials.toml", BuiltinReason::Login),
+    below(".gem", "credentials", BuiltinReason::Login),
 ];
 
 pub(crate) const KEY_EXTENSIONS: &[&str] =
     &["key", "p12", "pfx", "p8", "pk8", "ppk", "jks", "jceks", "keystore", "kdb", "kdbx", "keytab", "agekey"];
 
 pub(crate) const MAYBE_EXTENSIONS: &[&str] = &["pem", "crt", "cer", "cert", "der"];
+
+/// Settings in which some people keep a login.
+pub(crate) const SETTINGS_NAMES: &[&str] = &[".npmrc"];
+
+pub(crate) const STATE_EXTENSIONS: &[&str] = &["tfstate"];
 
 /// `X.example` is there to be read. Also before an extension that is a data format: `credentials.sample.json`.
 pub(crate) const EXCEPTIONS: &[&str] = &["example", "sample", "template", "dist", "pub"];
@@ -185,17 +210,18 @@ pub(crate) const DATA_EXTENSIONS: &[&str] = &[
 pub(crate) const GENERATED_DIRS: &[&str] =
     &["target", "node_modules", "__pycache__", "site-packages", "dist-packages"];
 
-const BACKUPS: &[&str] = &["~", ".bak", ".backup", ".old", ".orig", ".save", ".swp", ".swo", ".copy"];
+const BACKUPS: &[&str] =
+    &["~", ".bak", ".backup", ".old", ".orig", ".save", ".swp", ".swo", ".copy", ".lock"];
 
 #[derive(Clone, Copy)]
-enum Strength {
+enum NameEvidence {
     Fact,
     Guess,
 }
 
-fn find(dir: &[u8], name: &[u8]) -> Option<(&'static BuiltInRule, Strength)> {
+fn find(dir: &[u8], name: &[u8]) -> Option<(&'static BuiltInRule, NameEvidence)> {
     let (stem, extension) = split_last(name, b'.');
-    let fact = |rule| Some((rule, Strength::Fact));
+    let fact = |rule| Some((rule, NameEvidence::Fact));
     if is_exception(stem, extension) {
         return None;
     }
@@ -212,9 +238,12 @@ fn find(dir: &[u8], name: &[u8]) -> Option<(&'static BuiltInRule, Strength)> {
     if dotted && one_of(MAYBE_EXTENSIONS, extension) {
         return fact(&MAYBE);
     }
+    if dotted && one_of(STATE_EXTENSIONS, extension) {
+        return fact(&STATE);
+    }
     let sounds = |name: &[u8]| contains(name, b"secret") || contains(name, b"password");
     let data = stem.is_empty() || one_of(DATA_EXTENSIONS, extension) || sounds(extension);
-    (data && sounds(name)).then_some((&GUESS, Strength::Guess))
+    (data && sounds(name)).then_some((&GUESS, NameEvidence::Guess))
 }
 
 /// `stem` is empty for a name without a dot or with only a leading one: such a name has no extension.
@@ -231,19 +260,26 @@ fn is_exception(stem: &[u8], extension: &[u8]) -> bool {
 
 fn by_name(dir: &[u8], name: &[u8]) -> Option<&'static BuiltInRule> {
     let parent = bare(split_last(trimmed(dir), b'/').1);
-    if is(parent, ".ssh") || is(parent, ".gnupg") {
+    let of_keys = |name: &[u8]| is(name, ".ssh") || is(name, ".gnupg");
+    if dir.split(|byte| *byte == b'/').map(bare).any(of_keys) {
         let harmless = ["known_hosts", "config", "authorized_keys", "pubring.kbx"];
         return (!one_of(&harmless, name)).then_some(&IN_SSH);
     }
     if is(name, "credentials") && is(parent, ".git") {
         return Some(&GIT_STORE);
     }
+    if is_named_key(name) {
+        return Some(&KEY);
+    }
+    if one_of(SETTINGS_NAMES, name) {
+        return Some(&SETTINGS);
+    }
     let found =
         NAMES.iter().find(|rule| is(name, rule.name) && rule.dir.is_none_or(|dir| is(parent, dir)))?;
     Some(match found.reason {
-        Reason::Key => &KEY,
-        Reason::Login => &LOGIN,
-        Reason::Service => &SERVICE,
+        BuiltinReason::Key => &KEY,
+        BuiltinReason::Login => &LOGIN,
+        BuiltinReason::Service => &SERVICE,
     })
 }
 
@@ -281,6 +317,30 @@ fn strip_backup(mut name: &[u8]) -> &[u8] {
         name = shorter;
     }
     name
+}
+
+/// The file that an editor has written this one for: `#NAME#` and `.#NAME` of Emacs, `.NAME.swp` of Vim.
+fn by_editor(name: &[u8]) -> Option<&[u8]> {
+    const SWAP: &[&str] = &[".swp", ".swo", ".swn"];
+    let emacs = name.strip_prefix(b"#").and_then(|rest| rest.strip_suffix(b"#"));
+    let lock = || name.strip_prefix(b".#");
+    let vim = || {
+        let rest = name.strip_prefix(b".")?;
+        SWAP.iter().find_map(|suffix| strip_suffix(rest, suffix))
+    };
+    emacs.or_else(lock).or_else(vim)
+}
+
+/// Keys of ssh under names of people's own: `id_rsa2`, `id_ed25519_github`, `ssh_host_rsa_key`. With an extension it is source
+/// code or text about them.
+fn is_named_key(name: &[u8]) -> bool {
+    const KINDS: &[&str] = &["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"];
+    let goes_on = |kind: &&str| {
+        strip_prefix(name, kind)
+            .is_some_and(|rest| rest.first().is_some_and(|byte| !byte.is_ascii_alphabetic()))
+    };
+    let of_host = || strip_prefix(name, "ssh_host_").is_some_and(|rest| strip_suffix(rest, "_key").is_some());
+    !name.contains(&b'.') && (KINDS.iter().any(goes_on) || of_host())
 }
 
 /// Without trailing slashes and `/.`, so that the last component is a name.
@@ -327,21 +387,21 @@ fn strip_suffix<'a>(name: &'a [u8], suffix: &str) -> Option<&'a [u8]> {
     (!start.is_empty() && is(rest, suffix)).then_some(start)
 }
 
-const fn hidden(name: &'static str, pattern: &'static str, reason: &'static str) -> BuiltInRule {
+const fn hidden(name: RuleId, pattern: &'static str, reason: &'static str) -> BuiltInRule {
     BuiltInRule {
         name,
         pattern,
         reason,
         decision: Decision::Deny,
         risk: Risk::Critical,
-        verdict: PathVerdict::Hidden,
+        verdict: PathDecision::Hidden,
     }
 }
 
-const fn named(name: &'static str, reason: Reason) -> Named {
-    Named { dir: None, name, reason }
+const fn named(name: &'static str, reason: BuiltinReason) -> NamePattern {
+    NamePattern { dir: None, name, reason }
 }
 
-const fn below(dir: &'static str, name: &'static str, reason: Reason) -> Named {
-    Named { dir: Some(dir), name, reason }
+const fn below(dir: &'static str, name: &'static str, reason: BuiltinReason) -> NamePattern {
+    NamePattern { dir: Some(dir), name, reason }
 }

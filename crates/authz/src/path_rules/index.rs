@@ -9,68 +9,72 @@ use globset::{Candidate, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use ringfence_types::Decision;
 
 use super::built_in::bare;
-use super::pattern::{self, Pattern, PatternError};
+use super::pattern::{self, PathPattern, PathPatternError};
 use super::{PathRule, PathRuleError};
 
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct PathRuleIndex {
     /// What closes: compared without letter case, because a workspace may lie on a file system that does so.
-    folded: Table,
+    folded: PatternTable,
     /// What opens: exactly.
-    exact: Table,
+    exact: PatternTable,
     /// Every pattern, in the order of the rules.
-    patterns: Vec<(Entry, Pattern)>,
+    patterns: Vec<(IndexedPattern, PathPattern)>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct PatternTable {
     /// By name and by path; an entry speaks about everything in it, and about the thing itself unless it says otherwise.
-    names: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
-    paths: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
+    names: HashMap<Box<[u8]>, Vec<(IndexedPattern, MatchSpan)>>,
+    paths: HashMap<Box<[u8]>, Vec<(IndexedPattern, MatchSpan)>>,
     globs: GlobSet,
     /// One for each glob.
-    entries: Vec<(Entry, Reach)>,
+    entries: Vec<(IndexedPattern, DirectoryReach)>,
 }
 
 /// Whether a match says something about everything else in the same directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
+enum DirectoryReach {
     Directory,
     Path,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Span {
+enum MatchSpan {
     ItselfAndInside,
     Inside,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct IndexedPattern {
     rule: usize,
-    role: Role,
+    role: PatternRole,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum PatternRole {
     Pattern,
     Exception,
 }
 
-impl Index {
+impl PathRuleIndex {
     pub(super) fn new<'a>(rules: impl Iterator<Item = (usize, &'a PathRule)>) -> Result<Self, PathRuleError> {
-        let mut draft = Draft::default();
+        let mut draft = IndexBuilder::default();
         for (rule, written) in rules {
-            let error = |why: PatternError| PathRuleError { rule, message: why.to_string() };
+            let error = |why: PathPatternError| PathRuleError { rule, message: why.to_string() };
             let (patterns, exceptions) = match written.decision {
-                Decision::Allow => (Case::Exact, Case::Folded),
-                Decision::Ask | Decision::Deny => (Case::Folded, Case::Exact),
+                Decision::Allow => (CaseSensitivity::Exact, CaseSensitivity::Folded),
+                Decision::Ask | Decision::Deny => (CaseSensitivity::Folded, CaseSensitivity::Exact),
             };
             for text in &written.patterns {
-                draft.add(text, Entry { rule, role: Role::Pattern }, patterns).map_err(error)?;
+                draft
+                    .add(text, IndexedPattern { rule, role: PatternRole::Pattern }, patterns)
+                    .map_err(error)?;
             }
             for text in &written.except {
-                draft.add(text, Entry { rule, role: Role::Exception }, exceptions).map_err(error)?;
+                draft
+                    .add(text, IndexedPattern { rule, role: PatternRole::Exception }, exceptions)
+                    .map_err(error)?;
             }
         }
         Ok(Self { folded: draft.folded.finish()?, exact: draft.exact.finish()?, patterns: draft.patterns })
@@ -92,13 +96,13 @@ impl Index {
         applies: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let mut hits = self.hits(relative);
-        hits.spoken.retain(|(_, reach)| *reach == Reach::Directory);
+        hits.spoken.retain(|(_, reach)| *reach == DirectoryReach::Directory);
         hits.first(applies)
     }
 
-    fn hits(&self, relative: &Path) -> Hits {
+    fn hits(&self, relative: &Path) -> RuleHits {
         let path = plain(relative);
-        let mut hits = Hits::default();
+        let mut hits = RuleHits::default();
         self.exact.find(&path, &mut hits);
         let folded = fold(&path);
         self.folded.find(&folded, &mut hits);
@@ -112,8 +116,8 @@ impl Index {
     pub(super) fn excepts_in(&self, directory: &Path, rule: usize, opens: impl Fn(usize) -> bool) -> bool {
         let before = self.patterns.iter().take_while(|(entry, _)| entry.rule <= rule);
         let mut escapes = before.filter(|(entry, _)| match entry.role {
-            Role::Exception => entry.rule == rule,
-            Role::Pattern => entry.rule < rule && opens(entry.rule),
+            PatternRole::Exception => entry.rule == rule,
+            PatternRole::Pattern => entry.rule < rule && opens(entry.rule),
         });
         escapes.any(|(_, pattern)| pattern.may_match_in(directory))
     }
@@ -121,25 +125,25 @@ impl Index {
 
 /// Rules that speak about a path, and rules that except it.
 #[derive(Default)]
-struct Hits {
-    spoken: Vec<(usize, Reach)>,
+struct RuleHits {
+    spoken: Vec<(usize, DirectoryReach)>,
     excepted: Vec<usize>,
     globs: Vec<usize>,
 }
 
-impl Hits {
-    fn add(&mut self, entry: Entry, reach: Reach) {
+impl RuleHits {
+    fn add(&mut self, entry: IndexedPattern, reach: DirectoryReach) {
         match entry.role {
-            Role::Pattern => self.spoken.push((entry.rule, reach)),
-            Role::Exception => self.excepted.push(entry.rule),
+            PatternRole::Pattern => self.spoken.push((entry.rule, reach)),
+            PatternRole::Exception => self.excepted.push(entry.rule),
         }
     }
 
     /// `reach` is `Path` for what is found by the path itself, `Directory` for what is found by something above it.
-    fn add_all(&mut self, found: Option<&Vec<(Entry, Span)>>, reach: Reach) {
+    fn add_all(&mut self, found: Option<&Vec<(IndexedPattern, MatchSpan)>>, reach: DirectoryReach) {
         let speaking = found.into_iter().flatten();
-        let speaking =
-            speaking.filter(|(_, span)| reach == Reach::Directory || *span == Span::ItselfAndInside);
+        let speaking = speaking
+            .filter(|(_, span)| reach == DirectoryReach::Directory || *span == MatchSpan::ItselfAndInside);
         speaking.for_each(|(entry, _)| self.add(*entry, reach));
     }
 
@@ -150,12 +154,12 @@ impl Hits {
     }
 }
 
-impl Table {
+impl PatternTable {
     fn is_empty(&self) -> bool {
         self.names.is_empty() && self.paths.is_empty() && self.globs.is_empty()
     }
 
-    fn find(&self, path: &[u8], hits: &mut Hits) {
+    fn find(&self, path: &[u8], hits: &mut RuleHits) {
         if !self.names.is_empty() {
             self.find_names(path, hits);
         }
@@ -171,37 +175,42 @@ impl Table {
         }
     }
 
-    fn find_names(&self, path: &[u8], hits: &mut Hits) {
+    fn find_names(&self, path: &[u8], hits: &mut RuleHits) {
         let mut names = path.rsplit(|byte| *byte == b'/');
-        hits.add_all(names.next().and_then(|name| self.names.get(name)), Reach::Path);
-        names.for_each(|name| hits.add_all(self.names.get(name), Reach::Directory));
+        hits.add_all(names.next().and_then(|name| self.names.get(name)), DirectoryReach::Path);
+        names.for_each(|name| hits.add_all(self.names.get(name), DirectoryReach::Directory));
     }
 
-    fn find_path(&self, path: &[u8], hits: &mut Hits) {
+    fn find_path(&self, path: &[u8], hits: &mut RuleHits) {
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         for end in std::iter::once(0).chain(ends) {
-            hits.add_all(path.get(..end).and_then(|above| self.paths.get(above)), Reach::Directory);
+            hits.add_all(path.get(..end).and_then(|above| self.paths.get(above)), DirectoryReach::Directory);
         }
-        hits.add_all(self.paths.get(path), Reach::Path);
+        hits.add_all(self.paths.get(path), DirectoryReach::Path);
     }
 }
 
 #[derive(Default)]
-struct Draft {
-    folded: TableDraft,
-    exact: TableDraft,
-    patterns: Vec<(Entry, Pattern)>,
+struct IndexBuilder {
+    folded: PatternTableBuilder,
+    exact: PatternTableBuilder,
+    patterns: Vec<(IndexedPattern, PathPattern)>,
 }
 
-impl Draft {
-    fn add(&mut self, text: &str, entry: Entry, case: Case) -> Result<(), PatternError> {
+impl IndexBuilder {
+    fn add(
+        &mut self,
+        text: &str,
+        entry: IndexedPattern,
+        case: CaseSensitivity,
+    ) -> Result<(), PathPatternError> {
         let pattern = pattern::parse(text)?;
         let table = match case {
-            Case::Folded => &mut self.folded,
-            Case::Exact => &mut self.exact,
+            CaseSensitivity::Folded => &mut self.folded,
+            CaseSensitivity::Exact => &mut self.exact,
         };
-        table.add(&pattern, entry, case).map_err(|why| PatternError::Glob {
-            shown: ringfence_types::Bytes::from(text).display(),
+        table.add(&pattern, entry, case).map_err(|why| PathPatternError::Glob {
+            shown: ringfence_types::ByteString::from(text).display(),
             why: why.kind().clone(),
         })?;
         self.patterns.push((entry, pattern));
@@ -210,36 +219,42 @@ impl Draft {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Case {
+enum CaseSensitivity {
     Folded,
     Exact,
 }
 
-impl Case {
+impl CaseSensitivity {
     fn of_text(self, text: &str) -> String {
         if self == Self::Folded { text.to_lowercase() } else { text.to_owned() }
     }
 }
 
 #[derive(Default)]
-struct TableDraft {
-    names: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
-    paths: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
+struct PatternTableBuilder {
+    names: HashMap<Box<[u8]>, Vec<(IndexedPattern, MatchSpan)>>,
+    paths: HashMap<Box<[u8]>, Vec<(IndexedPattern, MatchSpan)>>,
     globs: Vec<Glob>,
-    entries: Vec<(Entry, Reach)>,
+    entries: Vec<(IndexedPattern, DirectoryReach)>,
 }
 
-impl TableDraft {
-    fn add(&mut self, pattern: &Pattern, entry: Entry, case: Case) -> Result<(), globset::Error> {
+impl PatternTableBuilder {
+    fn add(
+        &mut self,
+        pattern: &PathPattern,
+        entry: IndexedPattern,
+        case: CaseSensitivity,
+    ) -> Result<(), globset::Error> {
         let (map, text, span) = match pattern {
-            Pattern::Name(name) => (&mut self.names, name, Span::ItselfAndInside),
-            Pattern::InName(name) => (&mut self.names, name, Span::Inside),
-            Pattern::Path(path) => (&mut self.paths, path, Span::ItselfAndInside),
-            Pattern::Tree(path) => (&mut self.paths, path, Span::Inside),
-            Pattern::Globs(globs) => {
+            PathPattern::Name(name) => (&mut self.names, name, MatchSpan::ItselfAndInside),
+            PathPattern::InName(name) => (&mut self.names, name, MatchSpan::Inside),
+            PathPattern::Path(path) => (&mut self.paths, path, MatchSpan::ItselfAndInside),
+            PathPattern::Tree(path) => (&mut self.paths, path, MatchSpan::Inside),
+            PathPattern::Globs(globs) => {
                 for glob in globs {
                     self.globs.push(GlobBuilder::new(&case.of_text(glob)).literal_separator(true).build()?);
-                    let reach = if glob.ends_with("/**") { Reach::Directory } else { Reach::Path };
+                    let reach =
+                        if glob.ends_with("/**") { DirectoryReach::Directory } else { DirectoryReach::Path };
                     self.entries.push((entry, reach));
                 }
                 return Ok(());
@@ -250,7 +265,7 @@ impl TableDraft {
         Ok(())
     }
 
-    fn finish(self) -> Result<Table, PathRuleError> {
+    fn finish(self) -> Result<PatternTable, PathRuleError> {
         let rule = self.entries.last().map_or(0, |(entry, _)| entry.rule);
         let mut set = GlobSetBuilder::new();
         for glob in self.globs {
@@ -261,7 +276,7 @@ impl TableDraft {
                 format!("the patterns are too large together ({}); use fewer wildcards", error.kind());
             PathRuleError { rule, message }
         })?;
-        Ok(Table { names: self.names, paths: self.paths, globs, entries: self.entries })
+        Ok(PatternTable { names: self.names, paths: self.paths, globs, entries: self.entries })
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::path::{Component, Path};
 
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 
 /// What a pattern names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Pattern {
+pub(super) enum PathPattern {
     /// A file or directory of this name at any depth, and everything in it.
     Name(String),
     /// Everything in a directory of this name at any depth.
@@ -23,7 +23,7 @@ const WILD: &[char] = &['*', '?', '[', ']', '{', '}', '\\'];
 
 /// What is wrong with a rule about files, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PatternError {
+pub(super) enum PathPatternError {
     #[error("a rule without a pattern speaks about nothing; name a path, or remove the rule")]
     NoPattern,
     #[error("an empty pattern names nothing; `**` is everything in a root")]
@@ -47,11 +47,11 @@ pub(super) enum PatternError {
 }
 
 /// Reads a pattern, or says what to write instead.
-pub(super) fn parse(text: &str) -> Result<Pattern, PatternError> {
+pub(super) fn parse(text: &str) -> Result<PathPattern, PathPatternError> {
     check(text)?;
     let parts = parts(text);
     let Some((last, above)) = parts.split_last() else {
-        return Err(PatternError::Nothing(shown(text)));
+        return Err(PathPatternError::Nothing(shown(text)));
     };
     let path = || parts.join("/");
     let wild_above = above.iter().any(is_wild);
@@ -59,19 +59,21 @@ pub(super) fn parse(text: &str) -> Result<Pattern, PatternError> {
         "**" if let ["**", name] = above
             && !is_wild(name) =>
         {
-            Pattern::InName((*name).to_owned())
+            PathPattern::InName((*name).to_owned())
         }
-        "**" if wild_above => Pattern::Globs(vec![path()]),
-        "**" => Pattern::Tree(above.join("/")),
-        name if text.ends_with('/') && above == ["**"] && !is_wild(last) => Pattern::InName(name.to_owned()),
-        _ if text.ends_with('/') && (wild_above || is_wild(last)) => Pattern::Globs(vec![path() + "/**"]),
-        _ if text.ends_with('/') => Pattern::Tree(path()),
-        _ if !text.contains('/') && is_wild(last) => Pattern::Globs(vec![format!("**/{last}")]),
-        _ if !text.contains('/') => Pattern::Name(path()),
-        name if above == ["**"] && !is_wild(last) => Pattern::Name(name.to_owned()),
-        _ if is_wild(last) => Pattern::Globs(vec![path()]),
-        _ if wild_above => Pattern::Globs(vec![path(), path() + "/**"]),
-        _ => Pattern::Path(path()),
+        "**" if wild_above => PathPattern::Globs(vec![path()]),
+        "**" => PathPattern::Tree(above.join("/")),
+        name if text.ends_with('/') && above == ["**"] && !is_wild(last) => {
+            PathPattern::InName(name.to_owned())
+        }
+        _ if text.ends_with('/') && (wild_above || is_wild(last)) => PathPattern::Globs(vec![path() + "/**"]),
+        _ if text.ends_with('/') => PathPattern::Tree(path()),
+        _ if !text.contains('/') && is_wild(last) => PathPattern::Globs(vec![format!("**/{last}")]),
+        _ if !text.contains('/') => PathPattern::Name(path()),
+        name if above == ["**"] && !is_wild(last) => PathPattern::Name(name.to_owned()),
+        _ if is_wild(last) => PathPattern::Globs(vec![path()]),
+        _ if wild_above => PathPattern::Globs(vec![path(), path() + "/**"]),
+        _ => PathPattern::Path(path()),
     })
 }
 
@@ -85,7 +87,7 @@ fn parts(text: &str) -> Vec<&str> {
     if text == "*" { vec!["**"] } else { parts }
 }
 
-impl Pattern {
+impl PathPattern {
     /// Whether it could match something inside `directory`. It may say yes too often, never no.
     pub(super) fn may_match_in(&self, directory: &Path) -> bool {
         match self {
@@ -112,28 +114,28 @@ fn is_wild(part: &&str) -> bool {
 }
 
 fn shown(text: &str) -> String {
-    Bytes::from(text).display()
+    ByteString::from(text).display()
 }
 
-fn check(text: &str) -> Result<(), PatternError> {
+fn check(text: &str) -> Result<(), PathPatternError> {
     if text.is_empty() {
-        return Err(PatternError::Empty);
+        return Err(PathPatternError::Empty);
     }
     if text.contains('\0') {
-        return Err(PatternError::Nul(shown(text)));
+        return Err(PathPatternError::Nul(shown(text)));
     }
     if let Some(rest) = text.strip_prefix('!') {
-        return Err(PatternError::Exception { shown: shown(text), rest: rest.to_owned() });
+        return Err(PathPatternError::Exception { shown: shown(text), rest: rest.to_owned() });
     }
     if text.starts_with('/') || text.starts_with('~') {
         let rest = text.trim_start_matches(['/', '~']).to_owned();
-        return Err(PatternError::Absolute { shown: shown(text), rest });
+        return Err(PathPatternError::Absolute { shown: shown(text), rest });
     }
     if text.split('/').any(|part| part == "..") {
-        return Err(PatternError::Upwards(shown(text)));
+        return Err(PathPatternError::Upwards(shown(text)));
     }
     if text.split('/').any(|part| part != "**" && part.contains("**")) {
-        return Err(PatternError::Stars(shown(text)));
+        return Err(PathPatternError::Stars(shown(text)));
     }
     Ok(())
 }

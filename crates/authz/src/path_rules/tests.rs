@@ -3,13 +3,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use proptest::prelude::*;
-use ringfence_types::PathVerdict::{Hidden, HiddenUnlessPublic, Open};
+use ringfence_types::PathDecision::{Hidden, HiddenUnlessPublic, Open};
 
 use super::*;
 
 mod files;
 
-fn judge(path: &str) -> PathVerdict {
+fn judge(path: &str) -> PathDecision {
     PathRules::default().judge(Path::new(path))
 }
 
@@ -37,10 +37,12 @@ fn s000_17_the_deny_list() {
         "passwords.zip",
         "secrets.age",
         "a/secret",
+        "terraform.tfstate",
+        "a/prod.tfstate.backup",
     ] {
         assert_eq!(judge(path), Hidden, "{path}");
     }
-    for path in ["a/cert.pem", "ca.crt", "x.cer", "tls.CERT", "a.der"] {
+    for path in ["a/cert.pem", "ca.crt", "x.cer", "tls.CERT", "a.der", ".npmrc", "a/.NPMRC", ".npmrc.bak"] {
         assert_eq!(judge(path), HiddenUnlessPublic, "{path}");
     }
 }
@@ -92,8 +94,38 @@ fn backups_and_letter_case_do_not_uncover() {
         "id_rsa.old",
         "server.key.orig.bak",
         "id_rsa~",
+        "#.env#",
+        ".#id_rsa",
+        ".id_rsa.swp",
+        "..netrc.swp",
+        ".git-credentials.lock",
     ] {
         assert_eq!(judge(path), Hidden, "{path}");
+    }
+}
+
+#[test]
+fn keys_with_names_of_peoples_own_are_hidden() {
+    for path in [
+        "id_rsa2",
+        "id_rsa_backup",
+        "a/id_ed25519_github",
+        "id_ecdsa-work",
+        "ssh_host_rsa_key",
+        ".ssh/client/key",
+    ] {
+        assert_eq!(judge(path), Hidden, "{path}");
+    }
+    for path in [
+        "id_rsa_parser.rs",
+        "id_ed25519_github.pub",
+        "id_rsakey",
+        "ssh_host_rsa_key.pub",
+        ".ssh/config",
+        "Cargo.lock",
+        ".main.rs.swp",
+    ] {
+        assert_eq!(judge(path), Open, "{path}");
     }
 }
 
@@ -199,7 +231,7 @@ fn names_in_git_and_build_directories_are_not_guessed_about() {
 #[test]
 fn every_refusal_has_a_reason() {
     let rule = built_in::explain(Path::new("a/.env")).unwrap();
-    assert_eq!((rule.name, rule.pattern, rule.verdict), ("path.environment", ".env*", Hidden));
+    assert_eq!((rule.name.word(), rule.pattern, rule.verdict), ("path.environment", ".env*", Hidden));
 }
 
 #[test]

@@ -5,43 +5,48 @@ use std::path::{Component, Path};
 use ringfence_types::{Backend, NetMode, Profile};
 
 use super::container;
-use super::file::Role;
+use super::file::PolicyFileRole;
 use super::format::{Body, Top, WorkspaceTable};
 use super::leaks;
-use super::limits::Limit;
-use super::problem::Problems;
-use super::read::{Reading, shorten};
+use super::limits::LimitKey;
+use super::problem::FileProblems;
 use super::settings;
-use super::text::{At, Span};
+use super::source_text::{TextSpan, WithSpan};
+use super::toml_reader::{ReadStatus, shorten};
 use super::{access, approval, commands, limits, net_ceiling};
 
-pub(super) fn top(role: Role, top: &Top, problems: &mut Problems<'_>) {
+pub(super) fn top(role: PolicyFileRole, top: &Top, problems: &mut FileProblems<'_>) {
     body(role, &top.body, problems);
     profiles(role, top.profile.as_ref(), top.minimum_profile.as_ref(), problems);
     knobs(top.profile.as_ref(), &top.body, problems);
     for (_, agent) in top.agents.iter().flat_map(|named| &named.0) {
-        body(Role::Session, agent, problems);
+        body(PolicyFileRole::Session, agent, problems);
     }
     for (path, table) in top.workspaces.iter().flat_map(|named| &named.0) {
         workspace(role, path, table, problems);
     }
-    if let Some(approvals) = top.approvals.as_ref().filter(|_| role != Role::Operator) {
+    if let Some(approvals) = top.approvals.as_ref().filter(|_| role != PolicyFileRole::Operator) {
         let message = format!("{} says nothing about `approvals`", role.noun());
         problems.add(approvals.head.span, message, "write it in `config.toml` of the operator");
     }
-    if let Some(daemon) = top.daemon.as_ref().filter(|_| role != Role::Operator) {
+    if let Some(daemon) = top.daemon.as_ref().filter(|_| role != PolicyFileRole::Operator) {
         let message = format!("{} says nothing about `daemon`", role.noun());
         problems.add(daemon.head.span, message, "write it in `config.toml` of the operator");
     }
-    if let Some(telemetry) = top.telemetry.as_ref().filter(|_| role != Role::Operator) {
+    if let Some(telemetry) = top.telemetry.as_ref().filter(|_| role != PolicyFileRole::Operator) {
         let message = format!("{} says nothing about `telemetry`", role.noun());
         problems.add(telemetry.head.span, message, "write it in `config.toml` of the operator");
     }
     settings::check(top, problems);
 }
 
-fn workspace(role: Role, path: &At<String>, table: &WorkspaceTable, problems: &mut Problems<'_>) {
-    if role != Role::Operator {
+fn workspace(
+    role: PolicyFileRole,
+    path: &WithSpan<String>,
+    table: &WorkspaceTable,
+    problems: &mut FileProblems<'_>,
+) {
+    if role != PolicyFileRole::Operator {
         let fix = "write it in `config.toml` of the operator";
         problems.add(path.span, format!("{} says nothing about workspaces", role.noun()), fix);
         return;
@@ -66,8 +71,8 @@ pub(super) fn is_place(text: &str) -> bool {
         && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
 }
 
-fn body(role: Role, body: &Body, problems: &mut Problems<'_>) {
-    if role != Role::Operator {
+fn body(role: PolicyFileRole, body: &Body, problems: &mut FileProblems<'_>) {
+    if role != PolicyFileRole::Operator {
         only_for_operators(role, body, problems);
     }
     roots(body, problems);
@@ -81,25 +86,25 @@ fn body(role: Role, body: &Body, problems: &mut Problems<'_>) {
     }
 }
 
-fn only_for_operators(role: Role, body: &Body, problems: &mut Problems<'_>) {
-    if let Some(floor) = &body.danger_floor {
+fn only_for_operators(role: PolicyFileRole, body: &Body, problems: &mut FileProblems<'_>) {
+    if let Some(floor) = &body.danger_required_controls {
         let message = format!("{} cannot lower the floor", role.noun());
-        problems.add(floor.span, message, "leave `danger_floor` out");
+        problems.add(floor.span, message, "leave `danger_required_controls` out");
     }
-    if let Some(At { value: backend @ (Backend::None | Backend::External), span }) = body.backend {
+    if let Some(WithSpan { value: backend @ (Backend::None | Backend::External), span }) = body.backend {
         let message = format!("{} cannot choose backend `{backend}`", role.noun());
         problems.add(span, message, "leave `backend` out");
     }
 }
 
 fn profiles(
-    role: Role,
-    profile: Option<&At<Profile>>,
-    minimum: Option<&At<Profile>>,
-    problems: &mut Problems<'_>,
+    role: PolicyFileRole,
+    profile: Option<&WithSpan<Profile>>,
+    minimum: Option<&WithSpan<Profile>>,
+    problems: &mut FileProblems<'_>,
 ) {
     let Some(profile) = profile else { return };
-    if profile.value == Profile::Danger && role != Role::Operator {
+    if profile.value == Profile::Danger && role != PolicyFileRole::Operator {
         let message = format!("{} cannot choose profile `danger`", role.noun());
         problems.add(profile.span, message, "leave `profile` out");
     }
@@ -112,9 +117,9 @@ fn profiles(
 }
 
 /// A file whose own profile does not give what it says says two things.
-fn knobs(profile: Option<&At<Profile>>, body: &Body, problems: &mut Problems<'_>) {
+fn knobs(profile: Option<&WithSpan<Profile>>, body: &Body, problems: &mut FileProblems<'_>) {
     let Some(profile) = profile.map(|profile| profile.value) else { return };
-    let mut beyond = |span: Span, what: String, most: String| {
+    let mut beyond = |span: TextSpan, what: String, most: String| {
         let fix = format!("leave it out, or choose another profile; `{profile}` gives {most}");
         problems.add(span, format!("{what} is more than profile `{profile}` gives"), fix);
     };
@@ -128,10 +133,14 @@ fn knobs(profile: Option<&At<Profile>>, body: &Body, problems: &mut Problems<'_>
     {
         beyond(given.span, format!("`approval = \"{}\"`", given.value), format!("`{}`", approval(profile)));
     }
-    if let Some(given) = &body.access
+    if let Some(given) = &body.workspace_access
         && given.value > access(profile)
     {
-        beyond(given.span, format!("`access = \"{}\"`", given.value), format!("`{}`", access(profile)));
+        beyond(
+            given.span,
+            format!("`workspace_access = \"{}\"`", given.value),
+            format!("`{}`", access(profile)),
+        );
     }
     if let Some(given) = &body.net
         && given.value > net_ceiling(profile)
@@ -141,7 +150,7 @@ fn knobs(profile: Option<&At<Profile>>, body: &Body, problems: &mut Problems<'_>
     if !matches!(profile, Profile::Strict | Profile::AirGapped) {
         return;
     }
-    for limit in Limit::ALL {
+    for limit in LimitKey::ALL {
         let most = limit.of(&limits(profile));
         let given = body.limits.as_ref().and_then(|table| limit.in_table(table));
         if let Some(given) = given.filter(|given| given.value > most) {
@@ -150,10 +159,10 @@ fn knobs(profile: Option<&At<Profile>>, body: &Body, problems: &mut Problems<'_>
     }
 }
 
-fn roots(body: &Body, problems: &mut Problems<'_>) {
-    let mut seen: Vec<(&str, Span)> = Vec::new();
+fn roots(body: &Body, problems: &mut FileProblems<'_>) {
+    let mut seen: Vec<(&str, TextSpan)> = Vec::new();
     for root in body.root.iter().flatten() {
-        let whole = root.head.reading == Reading::Whole;
+        let whole = root.head.reading == ReadStatus::Whole;
         let Some(path) = &root.path else {
             if whole {
                 problems.add(root.head.span, "a root without a `path`", "write `path = \"/absolute/path\"`");
@@ -178,7 +187,7 @@ fn roots(body: &Body, problems: &mut Problems<'_>) {
     }
 }
 
-fn root_path(path: &At<String>, problems: &mut Problems<'_>) {
+fn root_path(path: &WithSpan<String>, problems: &mut FileProblems<'_>) {
     let shown = shorten(&path.value);
     if Path::new(&path.value).components().any(|part| part == Component::ParentDir) {
         problems.add(path.span, format!("root `{shown}` leads upwards"), "name the directory without `..`");
@@ -189,7 +198,7 @@ fn root_path(path: &At<String>, problems: &mut Problems<'_>) {
     }
     let whole = matches!(path.value.trim_end_matches('/'), "" | "~" | ".");
     if whole {
-        let fix = "name a narrower directory; what the workspace itself gives is `access`";
+        let fix = "name a narrower directory; for the workspace itself write `workspace_access`";
         problems.add(path.span, format!("root `{shown}` is too wide to be one"), fix);
     }
     if path.value.starts_with('~') && !path.value.starts_with("~/") {

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use ringfence_types::units::Duration;
+use ringfence_types::units::HumanDuration;
 use ringfence_types::{ImageName, OciRuntime};
 
 use super::check::is_place;
-use super::file::Role;
+use super::file::PolicyFileRole;
 use super::format::ContainerTable;
-use super::problem::Problems;
-use super::read::shorten;
+use super::problem::FileProblems;
+use super::toml_reader::shorten;
 
 /// What `[container]` says, for the backend of that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,17 +17,17 @@ pub struct ContainerPolicy {
     /// The first where none was named. `None`: whatever is on the operator's list, once it is named.
     pub images: Option<Vec<ImageName>>,
     /// Digests of keys, one of which has signed the image. `None`: no signature is asked for.
-    pub signed_by: Option<Vec<String>>,
+    pub trusted_keys: Option<Vec<String>>,
     /// `None`: what the engine uses by itself.
     pub runtime: Option<OciRuntime>,
     /// The engine's socket. `None`: the first of the usual places.
-    pub engine: Option<PathBuf>,
+    pub engine_socket: Option<PathBuf>,
     /// Containers that wait for a session.
-    pub pool: usize,
+    pub warm_containers: usize,
     /// A container that nothing ran in for so long is removed; the next call makes another.
-    pub idle: Duration,
+    pub max_idle: HumanDuration,
     /// So does one that is older than this, between two calls.
-    pub age: Duration,
+    pub max_age: HumanDuration,
 }
 
 impl Default for ContainerPolicy {
@@ -35,30 +35,30 @@ impl Default for ContainerPolicy {
         const DAY: u64 = 24 * 60 * 60 * 1000;
         Self {
             images: None,
-            signed_by: None,
+            trusted_keys: None,
             runtime: None,
-            engine: None,
-            pool: 0,
-            idle: Duration(DAY),
-            age: Duration(7 * DAY),
+            engine_socket: None,
+            warm_containers: 0,
+            max_idle: HumanDuration(DAY),
+            max_age: HumanDuration(7 * DAY),
         }
     }
 }
 
 /// Where an engine listens and how many containers wait is no policy, so that only an operator says it.
-pub(super) fn check(role: Role, table: &ContainerTable, problems: &mut Problems<'_>) {
-    if let Some(engine) = &table.engine
+pub(super) fn check(role: PolicyFileRole, table: &ContainerTable, problems: &mut FileProblems<'_>) {
+    if let Some(engine) = &table.engine_socket
         && !is_place(&engine.value)
     {
         let message = format!("`{}` is not the absolute path of a socket", shorten(&engine.value));
         problems.add(engine.span, message, "write `/…`, or `~/…` for the home");
     }
-    if role == Role::Operator {
+    if role == PolicyFileRole::Operator {
         return;
     }
-    let engine = table.engine.as_ref().map(|given| given.span);
-    let pool = table.pool.as_ref().map(|given| given.span);
-    for (span, key) in [(engine, "engine"), (pool, "pool")] {
+    let engine = table.engine_socket.as_ref().map(|given| given.span);
+    let pool = table.warm_containers.as_ref().map(|given| given.span);
+    for (span, key) in [(engine, "engine_socket"), (pool, "warm_containers")] {
         if let Some(span) = span {
             let message = format!("{} says nothing about `container.{key}`", role.noun());
             problems.add(span, message, "write it in `config.toml` of the operator");

@@ -3,19 +3,19 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_types::{Layer, Profile};
+use ringfence_types::{PolicyLayer, Profile};
 use toml::de::DeTable;
 
 use super::check;
 use super::format::{ApprovalsTable, Body, DaemonTable, TelemetryTable, Top, WorkspaceTable};
-use super::problem::{PolicyError, Problems};
-use super::read::{Many, read_table, shorten};
+use super::problem::{FileProblems, PolicyError};
 use super::rules::{self, RuleSet};
-use super::text::{At, Source, Span, sha256};
+use super::source_text::{PolicySourceText, TextSpan, WithSpan, sha256};
+use super::toml_reader::{OneOrMany, read_table, shorten};
 
 /// Whose file it is. It decides what a file can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub enum PolicyFileRole {
     /// Of the person who runs Ringfence: it has authority up to the floor.
     Operator,
     /// Of the workspace, and so within reach of whoever wrote that: it narrows, and asks for the rest.
@@ -24,12 +24,12 @@ pub enum Role {
     Session,
 }
 
-impl Role {
-    pub fn layer(self) -> Layer {
+impl PolicyFileRole {
+    pub fn layer(self) -> PolicyLayer {
         match self {
-            Self::Operator => Layer::Operator,
-            Self::Workspace => Layer::Workspace,
-            Self::Session => Layer::Session,
+            Self::Operator => PolicyLayer::Operator,
+            Self::Workspace => PolicyLayer::Workspace,
+            Self::Session => PolicyLayer::Session,
         }
     }
 
@@ -43,27 +43,27 @@ impl Role {
 }
 
 /// Reads another file that a policy names. The caller decides what may be read.
-pub type Loader<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
+pub type PolicyLoader<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
 
 /// A file, read and checked, with the files it extends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFile {
-    role: Role,
+    role: PolicyFileRole,
     /// Itself, then what it extends, the nearest first.
-    documents: Vec<Document>,
+    documents: Vec<PolicyDocument>,
     /// `sha256:…` of everything it was made from.
     digests: Vec<String>,
 }
 
 /// One text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Document {
-    pub(super) source: Source,
-    pub(super) profile: Option<At<Profile>>,
-    pub(super) minimum_profile: Option<At<Profile>>,
-    pub(super) section: Section,
-    pub(super) agents: Vec<(At<String>, Section)>,
-    pub(super) workspaces: Vec<(At<String>, WorkspaceSection)>,
+pub(super) struct PolicyDocument {
+    pub(super) source: PolicySourceText,
+    pub(super) profile: Option<WithSpan<Profile>>,
+    pub(super) minimum_profile: Option<WithSpan<Profile>>,
+    pub(super) section: PolicySection,
+    pub(super) agents: Vec<(WithSpan<String>, PolicySection)>,
+    pub(super) workspaces: Vec<(WithSpan<String>, WorkspaceSection)>,
     pub(super) approvals: ApprovalsTable,
     pub(super) daemon: DaemonTable,
     pub(super) telemetry: TelemetryTable,
@@ -71,16 +71,16 @@ pub(super) struct Document {
 
 /// What a file, an agent's part or a workspace's part says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Section {
+pub(super) struct PolicySection {
     pub(super) body: Body,
     pub(super) rules: RuleSet,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WorkspaceSection {
-    pub(super) profile: Option<At<Profile>>,
-    pub(super) minimum_profile: Option<At<Profile>>,
-    pub(super) section: Section,
+    pub(super) profile: Option<WithSpan<Profile>>,
+    pub(super) minimum_profile: Option<WithSpan<Profile>>,
+    pub(super) section: PolicySection,
     pub(super) approved: Vec<String>,
 }
 
@@ -95,8 +95,13 @@ impl WorkspaceSection {
 
 impl PolicyFile {
     /// Reads a file and everything it names. Total: any bytes give a file or an error.
-    pub fn load(role: Role, path: &Path, bytes: &[u8], loader: Loader<'_>) -> Result<Self, PolicyError> {
-        let mut loading = Loading {
+    pub fn load(
+        role: PolicyFileRole,
+        path: &Path,
+        bytes: &[u8],
+        loader: PolicyLoader<'_>,
+    ) -> Result<Self, PolicyError> {
+        let mut loading = PolicyLoadState {
             role,
             loader,
             documents: Vec::new(),
@@ -112,11 +117,11 @@ impl PolicyFile {
     }
 
     /// Reads a file that names no other.
-    pub fn parse(role: Role, path: &Path, bytes: &[u8]) -> Result<Self, PolicyError> {
+    pub fn parse(role: PolicyFileRole, path: &Path, bytes: &[u8]) -> Result<Self, PolicyError> {
         Self::load(role, path, bytes, &|_| Err(io::Error::from(io::ErrorKind::NotFound)))
     }
 
-    pub fn role(&self) -> Role {
+    pub fn role(&self) -> PolicyFileRole {
         self.role
     }
 
@@ -143,7 +148,7 @@ impl PolicyFile {
         &self.digests
     }
 
-    pub(super) fn documents(&self) -> &[Document] {
+    pub(super) fn documents(&self) -> &[PolicyDocument] {
         &self.documents
     }
 }
@@ -152,25 +157,25 @@ impl PolicyFile {
 const MAX_DEPTH: usize = 8;
 const MAX_FILES: usize = 64;
 
-struct Loading<'a> {
-    role: Role,
-    loader: Loader<'a>,
-    documents: Vec<Document>,
+struct PolicyLoadState<'a> {
+    role: PolicyFileRole,
+    loader: PolicyLoader<'a>,
+    documents: Vec<PolicyDocument>,
     digests: Vec<String>,
     errors: Vec<PolicyError>,
     /// Read so far.
     files: usize,
 }
 
-impl Loading<'_> {
+impl PolicyLoadState<'_> {
     /// `above` are the files that led here. Its length bounds the recursion.
     fn add(&mut self, path: &Path, bytes: &[u8], above: &mut Vec<PathBuf>) {
-        let source = match Source::new(path, bytes) {
+        let source = match PolicySourceText::new(path, bytes) {
             Ok(source) => source,
             Err(error) => return self.errors.push(error),
         };
         self.digests.push(source.sha256().to_owned());
-        let mut problems = Problems::new(&source);
+        let mut problems = FileProblems::new(&source);
         let Some(top) = read(&mut problems) else {
             self.errors.extend(problems.finish().err());
             return;
@@ -187,19 +192,24 @@ impl Loading<'_> {
         above.pop();
     }
 
-    fn document(&mut self, source: &Source, top: Top, problems: &mut Problems<'_>) -> Document {
+    fn document(
+        &mut self,
+        source: &PolicySourceText,
+        top: Top,
+        problems: &mut FileProblems<'_>,
+    ) -> PolicyDocument {
         check::top(self.role, &top, problems);
         let workspaces = top.workspaces.map(|named| named.0).unwrap_or_default();
         let agents = top.agents.map(|named| named.0).unwrap_or_default();
-        Document {
+        PolicyDocument {
             source: source.clone(),
             profile: top.profile,
             minimum_profile: top.minimum_profile,
-            section: self.section(top.body, rules::Place::Whole, problems),
+            section: self.section(top.body, rules::RuleSection::Whole, problems),
             agents: agents
                 .into_iter()
                 .map(|(name, body)| {
-                    let section = self.section(body, rules::Place::Agent(&name.value), problems);
+                    let section = self.section(body, rules::RuleSection::Agent(&name.value), problems);
                     (name, section)
                 })
                 .collect(),
@@ -213,8 +223,13 @@ impl Loading<'_> {
         }
     }
 
-    fn section(&mut self, body: Body, place: rules::Place<'_>, problems: &mut Problems<'_>) -> Section {
-        let mut converting = rules::Converting {
+    fn section(
+        &mut self,
+        body: Body,
+        place: rules::RuleSection<'_>,
+        problems: &mut FileProblems<'_>,
+    ) -> PolicySection {
+        let mut converting = rules::RuleConverter {
             role: self.role,
             place,
             loader: self.loader,
@@ -222,15 +237,15 @@ impl Loading<'_> {
             problems,
         };
         let rules = converting.rules(&body);
-        Section { body, rules }
+        PolicySection { body, rules }
     }
 
-    fn workspace(&mut self, table: WorkspaceTable, problems: &mut Problems<'_>) -> WorkspaceSection {
-        let approved = table.approved.map(|digests| digests.items).unwrap_or_default();
+    fn workspace(&mut self, table: WorkspaceTable, problems: &mut FileProblems<'_>) -> WorkspaceSection {
+        let approved = table.approved_digests.map(|digests| digests.items).unwrap_or_default();
         WorkspaceSection {
             profile: table.profile,
             minimum_profile: table.minimum_profile,
-            section: self.section(table.body, rules::Place::Whole, problems),
+            section: self.section(table.body, rules::RuleSection::Whole, problems),
             approved: approved.into_iter().map(|digest| digest.value.0).collect(),
         }
     }
@@ -238,9 +253,9 @@ impl Loading<'_> {
     /// The files of `extends` that were not read yet.
     fn bases(
         &mut self,
-        extends: &Many<String>,
+        extends: &OneOrMany<String>,
         above: &[PathBuf],
-        problems: &mut Problems<'_>,
+        problems: &mut FileProblems<'_>,
     ) -> Vec<(PathBuf, Vec<u8>)> {
         let mut bases: Vec<(PathBuf, Vec<u8>)> = Vec::new();
         for name in &extends.items {
@@ -264,14 +279,14 @@ impl Loading<'_> {
     }
 }
 
-pub(super) fn read(problems: &mut Problems<'_>) -> Option<Top> {
+pub(super) fn read(problems: &mut FileProblems<'_>) -> Option<Top> {
     let (table, errors) = DeTable::parse_recoverable(problems.source().text());
     for error in &errors {
-        let span = error.span().map_or(Span::default(), Span::from);
+        let span = error.span().map_or(TextSpan::default(), TextSpan::from);
         problems.add(span, format!("not TOML: {}", error.message()), toml_fix(error.message()));
     }
     // What was saved from a broken text would be full of problems that are none.
-    errors.is_empty().then(|| read_table(table.get_ref(), Span::default(), problems))
+    errors.is_empty().then(|| read_table(table.get_ref(), TextSpan::default(), problems))
 }
 
 fn toml_fix(message: &str) -> &'static str {
@@ -297,10 +312,14 @@ fn endless(path: &Path, above: &[PathBuf], files: usize) -> Option<String> {
 
 /// The path of a file that a policy names. A file that others can write must not make us read (and quote) whatever it
 /// likes.
-pub(super) fn named_file(role: Role, name: &At<String>, problems: &mut Problems<'_>) -> Option<PathBuf> {
+pub(super) fn named_file(
+    role: PolicyFileRole,
+    name: &WithSpan<String>,
+    problems: &mut FileProblems<'_>,
+) -> Option<PathBuf> {
     let given = Path::new(&name.value);
     let below = |component| matches!(component, Component::Normal(_) | Component::CurDir);
-    if role != Role::Operator && !given.components().all(below) {
+    if role != PolicyFileRole::Operator && !given.components().all(below) {
         let message = format!("`{}` is not below the directory of this file", shorten(&name.value));
         problems.add(name.span, message, format!("{} names only files beside or below it", role.noun()));
         return None;
@@ -309,7 +328,7 @@ pub(super) fn named_file(role: Role, name: &At<String>, problems: &mut Problems<
     Some(dir.join(given))
 }
 
-pub(super) fn unreadable(name: &At<String>, error: &io::Error, problems: &mut Problems<'_>) {
+pub(super) fn unreadable(name: &WithSpan<String>, error: &io::Error, problems: &mut FileProblems<'_>) {
     let message = format!("`{}` cannot be read: {error}", shorten(&name.value));
     problems.add(name.span, message, "name a file that exists, relative to this one");
 }

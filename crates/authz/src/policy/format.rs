@@ -1,20 +1,21 @@
 //! The format of a policy file, key by key. The comments here are the reference: `docs/policy.md` and
 //! `schema/policy.schema.json` are made from them.
 
-use ringfence_types::units::{Cpus, Duration, Size};
+use ringfence_types::units::{ByteSize, CpuCount, HumanDuration};
 use ringfence_types::{
     Access, ApprovalMode, Backend, CommandMode, Control, ImageName, LeakAction, NetMode, OciRuntime, Profile,
-    UnknownHosts,
+    UnlistedHosts,
 };
 use toml::de::DeValue;
 
-use super::problem::Problems;
-use super::read::{
-    Fields, FlowCount, Head, Many, Memory, Named, OpenFiles, People, Pool, Processes, Read, Scalar, Table,
-    Value, Version, Waiting, Wrong, check_text, empty_list, kind_of, unknown, word,
+use super::command_words::split;
+use super::problem::FileProblems;
+use super::source_text::{TextSpan, WithSpan};
+use super::toml_reader::{
+    FlowCount, MemorySize, NamedTables, OneOrMany, OpenFiles, People, Pool, Processes, ReadToml, TomlFields,
+    TomlMismatch, TomlScalar, TomlTable, TomlTableHead, TomlValue, Version, Waiting, check_text, empty_list,
+    kind_of, unknown, word,
 };
-use super::text::{At, Span};
-use super::words::split;
 
 /// A struct with optional fields whose keys, reading, schema and documentation cannot drift apart.
 macro_rules! table {
@@ -24,7 +25,7 @@ macro_rules! table {
         #[cfg_attr(test, derive(schemars::JsonSchema), schemars(deny_unknown_fields))]
         pub(super) struct $name {
             #[cfg_attr(test, schemars(skip))]
-            pub(super) head: Head,
+            pub(super) head: TomlTableHead,
             $(#[cfg_attr(test, schemars(flatten))] pub(super) $part: $base,)?
             $(
                 $(#[$field_doc])*
@@ -33,183 +34,183 @@ macro_rules! table {
             )+
         }
 
-        impl Table for $name {
+        impl TomlTable for $name {
             fn keys() -> Vec<&'static str> {
-                [vec![$($key),+] $(, <$base as Table>::keys())?].concat()
+                [vec![$($key),+] $(, <$base as TomlTable>::keys())?].concat()
             }
 
-            fn take(fields: &mut Fields<'_, '_, '_>) -> Self {
+            fn take(fields: &mut TomlFields<'_, '_, '_>) -> Self {
                 // In the order of the text: the head knows what became of the rest.
-                Self { $($part: <$base as Table>::take(fields),)? $($field: fields.take($key),)+ head: fields.head() }
+                Self { $($part: <$base as TomlTable>::take(fields),)? $($field: fields.take($key),)+ head: fields.head() }
             }
         }
     };
 }
 
 table! {
-    /// What may happen to the work of an agent. One file is one layer.
+    /// A policy file. One file is one policy layer.
     Top: body: Body; {
         /// The version of this format.
-        "schema" schema: At<Version>,
-        /// Other files that this one builds on, relative to it. Their rules come after its own; their values count where
-        /// it has none.
-        "extends" extends: Many<String>,
-        /// The profile to start with where no `--profile` says otherwise.
-        "profile" profile: At<Profile>,
-        /// Nothing starts below this profile, whatever a flag says.
-        "minimum_profile" minimum_profile: At<Profile>,
-        /// What holds for one agent only, by its name. It can only narrow.
-        "agents" agents: Named<Body>,
-        /// What holds for one workspace only, by its absolute path (`~/` is the home). Operator files only.
-        "workspaces" workspaces: Named<WorkspaceTable>,
-        /// How questions are asked and answered. Operator files only.
+        "schema" schema: WithSpan<Version>,
+        /// Other files that this file builds on, relative to it. Their rules come after its own. Their values count
+        /// if it has none.
+        "extends" extends: OneOrMany<String>,
+        /// The default profile, used without `--profile`.
+        "profile" profile: WithSpan<Profile>,
+        /// No looser profile starts, whatever a flag says.
+        "minimum_profile" minimum_profile: WithSpan<Profile>,
+        /// Settings of one agent, by its name. They can only narrow.
+        "agents" agents: NamedTables<Body>,
+        /// Settings of one workspace, by its absolute path (`~/` is the home). Operator files only.
+        "workspaces" workspaces: NamedTables<WorkspaceTable>,
+        /// How approvals are requested and answered. Operator files only.
         "approvals" approvals: ApprovalsTable,
-        /// How `ringfence serve` is reached besides its socket. Operator files only.
+        /// Listeners of `ringfence serve` besides its Unix socket. Operator files only.
         "daemon" daemon: DaemonTable,
-        /// Where `ringfence serve` sends traces and logs. Without this it sends nothing. Operator files only.
+        /// Where `ringfence serve` sends traces and logs. Default: nowhere. Operator files only.
         "telemetry" telemetry: TelemetryTable,
     }
 }
 
 table! {
-    /// How `ringfence serve` is reached besides its socket.
+    /// Listeners of `ringfence serve` besides its Unix socket.
     DaemonTable {
-        /// Address and port for HTTP. Without this nothing listens. Anything but loopback takes `tls`.
-        "listen" listen: At<String>,
-        /// What the daemon is called besides its address. A request for any other name is turned away.
-        "hosts" hosts: Many<String>,
-        /// Sites whose pages may talk to it besides its own: `https://HOST[:PORT]`.
-        "origins" origins: Many<String>,
-        /// `generated`: with a certificate that is made here and kept; `files`: with `certificate` and `key`.
-        "tls" tls: At<TlsWord>,
-        /// File with the certificate and what leads to its authority (PEM); absolute or below the home (`~/…`).
-        "certificate" certificate: At<String>,
-        /// File with its private key (PEM), readable by its owner alone.
-        "key" key: At<String>,
+        /// Address and port for HTTP. Default: no TCP listener. Addresses other than loopback need `tls`.
+        "listen" listen: WithSpan<String>,
+        /// Names of the daemon besides its address. Requests for other names are refused.
+        "hosts" hosts: OneOrMany<String>,
+        /// Sites besides its own whose pages may send requests: `https://HOST[:PORT]`.
+        "origins" origins: OneOrMany<String>,
+        /// `generated`: a certificate that the daemon creates and keeps. `files`: `certificate` and `key`.
+        "tls" tls: WithSpan<TlsWord>,
+        /// File with the certificate chain (PEM); absolute or below the home (`~/…`).
+        "certificate" certificate: WithSpan<String>,
+        /// File with the private key (PEM), readable by its owner only.
+        "key" key: WithSpan<String>,
     }
 }
 
 table! {
     /// Where `ringfence serve` sends traces and logs.
     TelemetryTable {
-        /// A collector that takes OTLP over HTTP: `https://HOST[:PORT][/PATH]`, `http://` only to this machine itself, or the path of
-        /// a socket (`unix:/…`). `/v1/traces` and `/v1/logs` are added to it. Without this nothing is sent.
-        "endpoint" endpoint: At<String>,
-        /// What is sent; both without this.
-        "signals" signals: Many<SignalWord>,
-        /// `metadata`: ids, decisions, rules and numbers; `events`: also what the ledger holds of each event, such as arguments and paths.
-        /// `metadata` without this.
-        "content" content: At<ContentWord>,
-        /// How long one attempt to send may take, up to a minute; 10 seconds without this.
-        "timeout" timeout: At<Duration>,
-        /// So many requests and calls, and so many events, wait to be sent; 2048 without this. What comes on top is dropped, and counted.
-        "queue" queue: At<Waiting>,
-        /// File with the authorities (PEM) that may vouch for the collector, instead of those of this machine; absolute or below the
-        /// home (`~/…`).
-        "authority" authority: At<String>,
-        /// What is sent along with every request, such as what proves who sends it.
-        "headers" headers: Named<HeaderTable>,
-        /// What is said of this daemon with everything that is sent: `NAME=VALUE`, such as `deployment.environment.name=production`.
-        "resource" resource: Many<String>,
+        /// A collector for OTLP over HTTP: `https://HOST[:PORT][/PATH]`, `http://` only to this machine, or the path
+        /// of a socket (`unix:/…`). `/v1/traces` and `/v1/logs` are appended. Without an endpoint nothing is sent.
+        "endpoint" endpoint: WithSpan<String>,
+        /// What is sent. Default: both.
+        "signals" signals: OneOrMany<SignalWord>,
+        /// `metadata` (default): ids, decisions, rules and numbers. `events`: also the contents of each ledger event,
+        /// such as arguments and paths.
+        "detail" detail: WithSpan<ContentWord>,
+        /// Time limit of one attempt to send, up to a minute. Default: 10 seconds.
+        "timeout" timeout: WithSpan<HumanDuration>,
+        /// Maximum number of requests and calls, and of events, that wait to be sent. Default: 2048. Others are
+        /// dropped and counted.
+        "queue_size" queue_size: WithSpan<Waiting>,
+        /// File with trusted authorities (PEM) for the collector, instead of those of this machine; absolute or below
+        /// the home (`~/…`).
+        "ca_file" ca_file: WithSpan<String>,
+        /// Headers of every request, for example for authentication.
+        "headers" headers: NamedTables<HeaderTable>,
+        /// Resource attributes of this daemon: `NAME=VALUE`, such as `deployment.environment.name=production`.
+        "resource_attributes" resource_attributes: OneOrMany<String>,
     }
 }
 
 table! {
-    /// A header whose value is kept elsewhere: one of `secret` and `file`.
+    /// A header with a value from `secret` or `file`.
     HeaderTable {
         /// The name of a stored secret (`ringfence secret set NAME`).
-        "secret" secret: At<String>,
-        /// A file with the value, readable by its owner alone; absolute or below the home (`~/…`).
-        "file" file: At<String>,
+        "secret" secret: WithSpan<String>,
+        /// A file with the value, readable by its owner only; absolute or below the home (`~/…`).
+        "file" file: WithSpan<String>,
         /// A word before the value, such as `Bearer`.
-        "scheme" scheme: At<String>,
+        "prefix" prefix: WithSpan<String>,
     }
 }
 
 table! {
-    /// How questions are asked and answered.
+    /// How approvals are requested and answered.
     ApprovalsTable {
-        /// How long every question waits, instead of 30 seconds to 5 minutes by risk. Then the answer is no.
-        "timeout" timeout: At<Duration>,
-        /// How many different people it takes.
+        /// How long every request waits for an answer, instead of 30 seconds to 5 minutes by risk. Then it is denied.
+        "timeout" timeout: WithSpan<HumanDuration>,
+        /// How many different people must answer.
         "quorum" quorum: QuorumTable,
-        /// Whether an answer has to say why.
-        "reason" reason: At<ReasonWord>,
-        /// How long "always here" holds where the answer does not say it; 30 days without this.
-        "grant_expiry" grant_expiry: At<Duration>,
-        /// How people who are not at the terminal hear of a question.
-        "notify" notify: Many<ChannelWord>,
-        /// Where `webhook` sends questions.
+        /// Whether an answer needs a reason. Default: `false`.
+        "require_reason" require_reason: WithSpan<bool>,
+        /// Default lifetime of "always here" grants. Default: 30 days.
+        "grant_lifetime" grant_lifetime: WithSpan<HumanDuration>,
+        /// How people who are not at the terminal are notified.
+        "notify" notify: OneOrMany<ChannelWord>,
+        /// Where `webhook` sends requests.
         "webhook" webhook: WebhookTable,
     }
 }
 
 table! {
-    /// How many different people it takes.
+    /// How many different people must answer.
     QuorumTable {
-        /// To say yes; 1 without this.
-        "approve" approve: At<People>,
-        /// To say no; 1 without this.
-        "deny" deny: At<People>,
+        /// Votes to approve. Default: 1.
+        "approve" approve: WithSpan<People>,
+        /// Votes to deny. Default: 1.
+        "deny" deny: WithSpan<People>,
     }
 }
 
 table! {
-    /// A web server that is told of every question.
+    /// A web server that gets every approval request.
     WebhookTable {
-        /// `https://…`; `http://` only to this machine itself (`127.0.0.1`, `[::1]`, `localhost`).
-        "url" url: At<String>,
-        /// A file with the secret that signs what is sent, readable by its owner alone; absolute or below the home (`~/…`).
-        "secret_file" secret_file: At<String>,
+        /// `https://…`; `http://` only to this machine (`127.0.0.1`, `[::1]`, `localhost`).
+        "url" url: WithSpan<String>,
+        /// A file with the signing secret, readable by its owner only; absolute or below the home (`~/…`).
+        "secret_file" secret_file: WithSpan<String>,
     }
 }
 
 table! {
-    /// What may happen in one workspace.
+    /// Settings of one workspace.
     WorkspaceTable: body: Body; {
-        /// The profile to start with where no `--profile` says otherwise.
-        "profile" profile: At<Profile>,
-        /// Nothing starts below this profile, whatever a flag says.
-        "minimum_profile" minimum_profile: At<Profile>,
-        /// Digests (`sha256:…`) of the policy files of the workspace that an operator has read and approved; one over
-        /// all where a file names others.
-        "approved" approved: Many<Digest>,
+        /// The default profile, used without `--profile`.
+        "profile" profile: WithSpan<Profile>,
+        /// No looser profile starts, whatever a flag says.
+        "minimum_profile" minimum_profile: WithSpan<Profile>,
+        /// Digests (`sha256:…`) of approved policy files of the workspace. A file that names others has one digest
+        /// over all of them.
+        "approved_digests" approved_digests: OneOrMany<DigestKey>,
     }
 }
 
 table! {
-    /// What every part of a file can say.
+    /// Settings that every section can have.
     Body {
-        /// Which commands run without a question: whatever stays inside the fence, or only what is listed. Narrows the
-        /// profile.
-        "commands" commands: At<CommandMode>,
-        /// What becomes of a question: a person answers, or the answer is no. Narrows the profile.
-        "approval" approval: At<ApprovalMode>,
-        /// What the workspace itself gives; with `none` nothing of it is there, and commands start in its home. Narrows the
-        /// profile.
-        "access" access: At<Access>,
-        /// The most network that a call may ask for.
-        "net" net: At<NetMode>,
-        /// What becomes of a connection to a host that no rule names, for `net = "filtered"`: a person is asked, or the answer is
-        /// no. Without this `ask` in the profiles `workspace` and `danger`.
-        "unknown_hosts" unknown_hosts: At<UnknownHosts>,
-        /// How the sandbox is made; without it the strongest that the machine has.
-        "backend" backend: At<Backend>,
-        /// For `backend = "container"`.
+        /// Which commands run without approval: `contained`: all, inside the fence. `listed`: only listed commands.
+        /// Narrows the profile.
+        "commands" commands: WithSpan<CommandMode>,
+        /// `ask`: a person is asked. `never`: the call is refused instead. Narrows the profile.
+        "approval" approval: WithSpan<ApprovalMode>,
+        /// Access to the workspace. With `none` it is absent, and commands start in their home. Narrows the profile.
+        "workspace_access" workspace_access: WithSpan<Access>,
+        /// The widest network mode that a call may request.
+        "net" net: WithSpan<NetMode>,
+        /// Connections to hosts that no rule names, for `net = "filtered"`: a person is asked, or they are refused.
+        /// Default: `ask` in the profiles `workspace` and `danger`, otherwise `deny`.
+        "unlisted_hosts" unlisted_hosts: WithSpan<UnlistedHosts>,
+        /// The backend. Default: the strongest that the machine supports.
+        "backend" backend: WithSpan<Backend>,
+        /// Settings for `backend = "container"`.
         "container" container: ContainerTable,
-        /// Controls without which nothing runs, whatever else says so.
-        "floor" floor: Many<Control>,
+        /// Required controls. Nothing runs without them.
+        "required_controls" required_controls: OneOrMany<Control>,
         /// UNSAFE: only these controls are required, instead of all. Operator files only.
-        "danger_floor" danger_floor: Many<Control>,
-        /// The most a session may use.
+        "danger_required_controls" danger_required_controls: OneOrMany<Control>,
+        /// Resource limits of a session.
         "limits" limits: LimitsTable,
-        /// What becomes of secrets on their way out.
+        /// What happens to secrets that are about to leave.
         "leaks" leaks: LeaksTable,
         /// Directories besides the workspace, or parts of it with less access.
         "root" root: Vec<RootTable>,
-        /// Rules about files. In one file the first that speaks about a path decides; of several files the strictest.
+        /// Rules about files. In one file the first matching rule decides. Between files the strictest does.
         "path" path: Vec<PathTable>,
-        /// Rules about commands. Their order means nothing: deny counts before ask, ask before allow.
+        /// Rules about commands, in any order: deny counts before ask, ask before allow.
         "command" command: Vec<CommandTable>,
         /// Rules about an agent's tools.
         "tool" tool: Vec<ToolTable>,
@@ -221,84 +222,85 @@ table! {
 }
 
 table! {
-    /// How sessions in containers are made. A later layer can only shorten the lists and the times, and ask for `runsc`.
+    /// Settings for containers. A later layer can only shorten the lists and the times, and request `runsc`.
     ContainerTable {
-        /// Images of `ringfence image list` that may be used; the first of them where no `--image` names one. Without this any of
-        /// that list, by `--image`.
-        "image" image: Many<Image>,
-        /// Only images that `ringfence image add --signature` found signed with one of these keys: `sha256:…` as that command shows it.
-        "signed_by" signed_by: Many<Digest>,
-        /// What the engine starts containers with; without this its own choice. Where it uses another, nothing runs.
-        "runtime" runtime: At<OciRuntime>,
-        /// The API socket of Podman or Docker, absolute or below the home (`~/…`). Without this the first of the usual places that
-        /// has one. Operator files only.
-        "engine" engine: At<String>,
-        /// Containers that are made before they are needed, by processes that live long enough (`ringfence mcp`). Operator files
-        /// only.
-        "pool" pool: At<Pool>,
-        /// A container that nothing ran in for so long is removed, with its `/tmp`; the next call makes another. Without this `1d`.
-        "idle" idle: At<Duration>,
-        /// The same for one that is older than this, before the next call. Without this `7d`.
-        "age" age: At<Duration>,
+        /// Allowed images of `ringfence image list`; the first is the default. Without this, any image of that list,
+        /// by `--image`.
+        "image" image: OneOrMany<ImageKey>,
+        /// Only images signed with one of these keys: `sha256:…`, as `ringfence image add --signature` prints it.
+        "trusted_keys" trusted_keys: OneOrMany<DigestKey>,
+        /// The OCI runtime. Default: the engine's choice. If the engine uses another, nothing runs.
+        "runtime" runtime: WithSpan<OciRuntime>,
+        /// The API socket of Podman or Docker, absolute or below the home (`~/…`). Default: the first of the usual
+        /// sockets. Operator files only.
+        "engine_socket" engine_socket: WithSpan<String>,
+        /// Number of containers that long-lived processes (`ringfence mcp`, `ringfence serve`) keep ready. Operator
+        /// files only.
+        "warm_containers" warm_containers: WithSpan<Pool>,
+        /// An idle container is removed after this time, with its `/tmp`. The next call creates another. Default:
+        /// `1d`.
+        "max_idle" max_idle: WithSpan<HumanDuration>,
+        /// A container that is older than this is replaced before the next call. Default: `7d`.
+        "max_age" max_age: WithSpan<HumanDuration>,
     }
 }
 
 table! {
-    /// The most a session may use. A flag that asks for more is refused; a later layer can only lower it.
+    /// Resource limits of a session. A flag that asks for more is refused. A later layer can only lower them.
     LimitsTable {
-        /// Memory of everything that runs together.
-        "memory" memory: At<Memory>,
+        /// Memory of all processes together.
+        "memory" memory: WithSpan<MemorySize>,
         /// Processes and threads at once.
-        "processes" processes: At<Processes>,
-        /// Cores.
-        "cpus" cpus: At<Cpus>,
-        /// Processor time of each process.
-        "cpu_time" cpu_time: At<Duration>,
+        "processes" processes: WithSpan<Processes>,
+        /// CPU cores.
+        "cpus" cpus: WithSpan<CpuCount>,
+        /// CPU time of each process.
+        "cpu_time" cpu_time: WithSpan<HumanDuration>,
         /// Open files of one process.
-        "open_files" open_files: At<OpenFiles>,
+        "max_open_files" max_open_files: WithSpan<OpenFiles>,
         /// The largest file that may be written.
-        "file_size" file_size: At<Size>,
+        "file_size" file_size: WithSpan<ByteSize>,
         /// The private `/tmp`.
-        "tmp_size" tmp_size: At<Size>,
-        /// All that the writable roots and the home hold together. Without this as much as there is room.
-        "disk" disk: At<Size>,
-        /// Time from start to end of a command.
-        "timeout" timeout: At<Duration>,
+        "tmp_size" tmp_size: WithSpan<ByteSize>,
+        /// Total size of the writable roots and the home. Default: unlimited.
+        "disk" disk: WithSpan<ByteSize>,
+        /// Wall-clock time of a command.
+        "timeout" timeout: WithSpan<HumanDuration>,
         /// Captured output per stream.
-        "output" output: At<Size>,
+        "max_output" max_output: WithSpan<ByteSize>,
         /// Flows of the filtered network at once.
-        "flows" flows: At<FlowCount>,
-        /// New flows in a second.
-        "flow_rate" flow_rate: At<FlowCount>,
-        /// Bytes that leave through the filtered network, in all.
-        "net_up" net_up: At<Size>,
-        /// Bytes that come in through it, in all.
-        "net_down" net_down: At<Size>,
+        "max_flows" max_flows: WithSpan<FlowCount>,
+        /// New flows per second.
+        "max_flow_rate" max_flow_rate: WithSpan<FlowCount>,
+        /// Total bytes sent through the filtered network.
+        "max_bytes_out" max_bytes_out: WithSpan<ByteSize>,
+        /// Total bytes received through the filtered network.
+        "max_bytes_in" max_bytes_in: WithSpan<ByteSize>,
     }
 }
 
 table! {
-    /// What becomes of secrets on their way out. A later layer can only make it stricter: `flag`, `redact`, `block`,
-    /// `terminate`.
+    /// What happens to secrets that are about to leave. A later layer can only make it stricter: `flag`, `redact`,
+    /// `block`, `terminate`.
     LeaksTable {
-        /// Values that `ringfence secret` keeps, in every form in which they are known.
-        "stored" stored: SinksTable,
-        /// What only looks like a secret.
-        "shapes" shapes: SinksTable,
+        /// Values stored with `ringfence secret`, in every supported encoding.
+        "stored_secrets" stored_secrets: SinksTable,
+        /// Text that looks like a secret.
+        "patterns" patterns: SinksTable,
     }
 }
 
 table! {
-    /// `flag` lets it pass and writes it down, `redact` takes it out, `block` stops there, `terminate` also ends what caused
-    /// it: the command, for a call the session.
+    /// `flag` records it, `redact` removes it, `block` refuses the call or ends the stream, `terminate` also ends the
+    /// command, for a call the session.
     SinksTable {
-        /// Arguments, variables, directories and names of files of a call, before it is made; not `redact`. Without this
-        /// `block` for stored secrets, `flag` for shapes.
-        "arguments" arguments: At<LeakAction>,
-        /// What a command prints, and what is read for an agent. Without this `redact`.
-        "output" output: At<LeakAction>,
-        /// What is written for an agent; not `redact`. Without this `block` for stored secrets, `flag` for shapes.
-        "files" files: At<LeakAction>,
+        /// Arguments, variables, directories and file names of a call, before it runs; not `redact`. Default: `block`
+        /// for stored secrets, `flag` for patterns.
+        "arguments" arguments: WithSpan<LeakAction>,
+        /// Output of commands, and files that are read for an agent. Default: `redact`.
+        "output" output: WithSpan<LeakAction>,
+        /// Files that are written for an agent; not `redact`. Default: `block` for stored secrets, `flag` for patterns.
+        "files" files: WithSpan<LeakAction>,
     }
 }
 
@@ -306,34 +308,35 @@ table! {
     /// A directory. The nearest one around a path decides about it.
     RootTable {
         /// Absolute, below the home (`~/…`), or relative to the workspace.
-        "path" path: At<String>,
-        /// What it gives. `none` closes a part of another root.
-        "access" access: At<Access>,
-        /// Why, for people.
-        "reason" reason: At<String>,
+        "path" path: WithSpan<String>,
+        /// Access. `none` closes a part of another root.
+        "access" access: WithSpan<Access>,
+        /// A reason, shown to people.
+        "reason" reason: WithSpan<String>,
     }
 }
 
 table! {
     /// A rule about files: one of `deny`, `ask` and `allow`.
     PathTable {
-        /// Patterns of files that are neither read nor written; they are not visible inside.
-        "deny" deny: Many<String>,
-        /// Patterns of files that a person is asked about; not visible inside until then.
-        "ask" ask: Many<String>,
-        /// Patterns of files that are open although a later or a built-in rule closes them.
-        "allow" allow: Many<String>,
-        /// Patterns of files that this rule does not speak about.
-        "except" except: Many<String>,
-        /// Whether it is about reading and writing, or about writing alone. For `write`, `deny` takes only what the kernel can
-        /// hold before it exists: a path from the root (`./name`, `dir/name`) or everything in a directory (`dir/**`).
-        "operation" operation: At<OperationWord>,
-        /// Why, for people.
-        "reason" reason: At<String>,
-        /// Paths that it must speak about; checked when the file is read.
-        "match" examples: Many<String>,
-        /// Paths that it must not speak about; checked when the file is read.
-        "not_match" counterexamples: Many<String>,
+        /// Patterns of files that are neither readable nor writable; they are hidden inside.
+        "deny" deny: OneOrMany<String>,
+        /// Patterns of files that need an approval; they are hidden inside.
+        "ask" ask: OneOrMany<String>,
+        /// Patterns of files that are open although a later or a built-in rule would close them.
+        "allow" allow: OneOrMany<String>,
+        /// Patterns of files that this rule does not cover.
+        "except" except: OneOrMany<String>,
+        /// Reading and writing, or writing alone. With `write`, `deny` accepts only patterns that the kernel can
+        /// enforce for missing files: a path from the root (`./name`, `dir/name`) or everything in a directory
+        /// (`dir/**`).
+        "operation" operation: WithSpan<OperationWord>,
+        /// A reason, shown to people.
+        "reason" reason: WithSpan<String>,
+        /// Paths that this rule must match; checked when the file is read.
+        "match" examples: OneOrMany<String>,
+        /// Paths that this rule must not match; checked when the file is read.
+        "not_match" counterexamples: OneOrMany<String>,
     }
 }
 
@@ -344,91 +347,95 @@ table! {
     /// arguments may follow. It is written as one would type it (`"git push --force"`), literally. A list is several
     /// commands; a list inside it is one command word by word (`[["git", "push"]]`).
     CommandTable {
-        /// Commands that do not run.
-        "deny" deny: Commands,
-        /// Commands that a person is asked about.
-        "ask" ask: Commands,
-        /// Commands that run without a question.
-        "allow" allow: Commands,
+        /// Commands that are refused.
+        "deny" deny: CommandList,
+        /// Commands that need an approval.
+        "ask" ask: CommandList,
+        /// Commands that run without approval.
+        "allow" allow: CommandList,
         /// The command has these arguments and no others.
-        "exact" exact: At<bool>,
-        /// Only where the working directory is this one or below it; relative to the workspace.
-        "here" here: At<String>,
-        /// With `allow`: only where the call sets exactly these variables, each `NAME=value`.
-        "variables" variables: Many<String>,
-        /// With `allow`: only where standard input is this: `none`, `terminal` (or none), or `sha256:` and the digest.
-        "stdin" stdin: At<String>,
-        /// A program that runs without a question, with `allowed` and `blocked` as its restrictions.
-        "program" program: At<String>,
-        /// Its subcommands that may run; every other one is denied. Without it every one that is not blocked may.
-        "allowed" allowed: Many<String>,
-        /// Its subcommands, with options where they matter (`push --force`), that are denied.
-        "blocked" blocked: Many<String>,
-        /// What a program says about itself: its saved `__manifest` (version 2), relative to this file. What is not in it is
+        "exact" exact: WithSpan<bool>,
+        /// Only if the working directory is this one or below it; relative to the workspace.
+        "within" within: WithSpan<String>,
+        /// With `allow`: only if the call sets exactly these variables, each `NAME=value`.
+        "variables" variables: OneOrMany<String>,
+        /// With `allow`: only with this standard input: `none`, `terminal` (or none), or `sha256:` and the digest.
+        "stdin" stdin: WithSpan<String>,
+        /// With `allow`: only in a session without secrets that has no more than this: `net MODE`, `host HOST`, `read PATH`,
+        /// `write PATH`, `workspace ACCESS`, `agent NAME`, `image ID`. An empty list: no network and no other root.
+        "with" with: OneOrMany<String>,
+        /// A program that runs without approval, restricted by `allow_subcommands` and `deny_subcommands`.
+        "program" program: WithSpan<String>,
+        /// Subcommands that may run. All others are denied. Without this, all that `deny_subcommands` does not name.
+        "allow_subcommands" allow_subcommands: OneOrMany<String>,
+        /// Subcommands that are denied, with options where they matter (`push --force`).
+        "deny_subcommands" deny_subcommands: OneOrMany<String>,
+        /// The saved `__manifest` (version 2) of a program, relative to this file. Commands that it does not name are
         /// denied.
-        "manifest" manifest: At<String>,
-        /// Why, for people.
-        "reason" reason: At<String>,
+        "manifest" manifest: WithSpan<String>,
+        /// A reason, shown to people.
+        "reason" reason: WithSpan<String>,
         /// Commands that it must match (of `program` and `manifest`: allow); checked when the file is read.
-        "match" examples: Many<String>,
+        "match" examples: OneOrMany<String>,
         /// Commands that it must not match (of `program` and `manifest`: not allow); checked when the file is read.
-        "not_match" counterexamples: Many<String>,
+        "not_match" counterexamples: OneOrMany<String>,
     }
 }
 
 table! {
     /// A rule about tools: one of `deny`, `ask` and `allow`. A tool without a rule is denied.
     ToolTable {
-        /// Tools that do not exist for the agent.
-        "deny" deny: Many<String>,
-        /// Tools that a person is asked about.
-        "ask" ask: Many<String>,
+        /// Tools that are unavailable.
+        "deny" deny: OneOrMany<String>,
+        /// Tools that need an approval.
+        "ask" ask: OneOrMany<String>,
         /// Tools that may be used.
-        "allow" allow: Many<String>,
-        /// Why, for people.
-        "reason" reason: At<String>,
+        "allow" allow: OneOrMany<String>,
+        /// A reason, shown to people.
+        "reason" reason: WithSpan<String>,
     }
 }
 
 table! {
-    /// A rule about variables: one of `deny`, `allow` and `pass`. A pattern is a name with `*` at its start, its end or both.
+    /// A rule about variables: one of `deny`, `allow` and `inherit`. A pattern is a name with `*` at its start, its end or both.
     EnvTable {
-        /// Variables that no caller sets and that are not inherited.
-        "deny" deny: Many<String>,
-        /// Variables that a caller may set although they are closed otherwise.
-        "allow" allow: Many<String>,
+        /// Variables that are not inherited and that no caller may set.
+        "deny" deny: OneOrMany<String>,
+        /// Variables that a caller may set although they are refused otherwise.
+        "allow" allow: OneOrMany<String>,
         /// Variables that are inherited from the host.
-        "pass" pass: Many<String>,
-        /// Why, for people.
-        "reason" reason: At<String>,
+        "inherit" inherit: OneOrMany<String>,
+        /// A reason, shown to people.
+        "reason" reason: WithSpan<String>,
     }
 }
 
 table! {
     /// A rule about hosts: one of `deny`, `ask` and `allow`. A host without a rule is denied.
     HostTable {
-        /// Hosts (`HOST[:PORT]`, `*.example.com` for every name below) that are not reached.
-        "deny" deny: Many<String>,
-        /// Hosts that a person is asked about.
-        "ask" ask: Many<String>,
-        /// Hosts that are reached without a question.
-        "allow" allow: Many<String>,
+        /// Refused hosts (`HOST[:PORT]`, `*.example.com` for every name below).
+        "deny" deny: OneOrMany<String>,
+        /// Hosts that need an approval.
+        "ask" ask: OneOrMany<String>,
+        /// Hosts that are allowed without approval.
+        "allow" allow: OneOrMany<String>,
         /// Only these HTTP methods.
-        "methods" methods: Many<String>,
-        /// Only what begins with this path.
-        "path" path: At<String>,
+        "methods" methods: OneOrMany<String>,
+        /// Only paths below this one.
+        "path" path: WithSpan<String>,
         /// Only this scheme.
-        "scheme" scheme: At<SchemeWord>,
-        /// TLS to it is opened by the proxy, so that every request is judged and scanned. Rules with `methods`, `path` or `scheme`
-        /// do that anyway; without either the proxy sees the name and the bytes that pass.
-        "inspect" inspect: At<bool>,
-        /// An inspected connection may become another protocol, such as a WebSocket, that nobody looks into.
-        "upgrade" upgrade: At<bool>,
-        /// Its name may lead to this machine or its own network, such as a server inside a company. Without this an allowed name is
-        /// a host on the internet, whatever its address turns out to be. Not for patterns.
-        "local" local: At<bool>,
-        /// Why, for people.
-        "reason" reason: At<String>,
+        "scheme" scheme: WithSpan<SchemeWord>,
+        /// The proxy terminates TLS, so every request is evaluated and scanned. Rules with `methods`, `path` or
+        /// `scheme` imply this. Otherwise the proxy sees only the name and the number of bytes.
+        "inspect" inspect: WithSpan<bool>,
+        /// An inspected connection may upgrade to another protocol, such as a WebSocket, whose content is not
+        /// inspected.
+        "allow_upgrade" allow_upgrade: WithSpan<bool>,
+        /// The name may resolve to this machine or a private network, such as a server inside a company. Otherwise an
+        /// allowed name must resolve to a public address. Not for patterns.
+        "allow_private_addresses" allow_private_addresses: WithSpan<bool>,
+        /// A reason, shown to people.
+        "reason" reason: WithSpan<String>,
     }
 }
 
@@ -448,7 +455,6 @@ macro_rules! vocabulary {
 }
 
 vocabulary! {
-    ReasonWord: "a" "rule about reasons" { Optional = "optional", Required = "required" }
     ChannelWord: "a" "channel" { Desktop = "desktop", Webhook = "webhook" }
     SignalWord: "a" "signal" { Traces = "traces", Logs = "logs" }
     ContentWord: "a" "content" { Metadata = "metadata", Events = "events" }
@@ -459,18 +465,18 @@ vocabulary! {
 
 /// `sha256:` and 64 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Digest(pub(super) String);
+pub(super) struct DigestKey(pub(super) String);
 
-impl Scalar for Digest {
+impl TomlScalar for DigestKey {
     const EXPECTED: &'static str = "a digest such as \"sha256:…\"";
 
-    fn parse(value: &DeValue<'_>) -> Result<Self, Wrong> {
-        let text = value.as_str().ok_or(Wrong::Type)?;
+    fn parse(value: &DeValue<'_>) -> Result<Self, TomlMismatch> {
+        let text = value.as_str().ok_or(TomlMismatch::Type)?;
         let hex = |digits: &str| digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         match text.strip_prefix("sha256:") {
             Some(digits) if hex(digits) => Ok(Self(text.to_ascii_lowercase())),
-            _ => Err(Wrong::Value {
-                message: format!("`{}` is not a digest", super::read::shorten(text)),
+            _ => Err(TomlMismatch::Value {
+                message: format!("`{}` is not a digest", super::toml_reader::shorten(text)),
                 fix: "write `sha256:` and the 64 digits that `sha256sum` shows".to_owned(),
             }),
         }
@@ -484,15 +490,15 @@ impl Scalar for Digest {
 
 /// The name of an image on the operator's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Image(pub(super) ImageName);
+pub(super) struct ImageKey(pub(super) ImageName);
 
-impl Scalar for Image {
+impl TomlScalar for ImageKey {
     const EXPECTED: &'static str = "the name of an image";
 
-    fn parse(value: &DeValue<'_>) -> Result<Self, Wrong> {
-        let text = value.as_str().ok_or(Wrong::Type)?;
-        text.parse().map(Self).map_err(|wrong: ringfence_types::NotAnImageName| Wrong::Value {
-            message: format!("`{}` is not the name of an image: {wrong}", super::read::shorten(text)),
+    fn parse(value: &DeValue<'_>) -> Result<Self, TomlMismatch> {
+        let text = value.as_str().ok_or(TomlMismatch::Type)?;
+        text.parse().map(Self).map_err(|wrong: ringfence_types::NotAnImageName| TomlMismatch::Value {
+            message: format!("`{}` is not the name of an image: {wrong}", super::toml_reader::shorten(text)),
             fix: "write a name of `ringfence image list`".to_owned(),
         })
     }
@@ -505,14 +511,14 @@ impl Scalar for Image {
 
 /// Commands, each as its words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Commands {
-    pub(super) items: Vec<At<Vec<String>>>,
-    pub(super) span: Span,
+pub(super) struct CommandList {
+    pub(super) items: Vec<WithSpan<Vec<String>>>,
+    pub(super) span: TextSpan,
 }
 
-impl Read for Commands {
-    fn read(key: &'static str, value: &Value<'_>, problems: &mut Problems<'_>) -> Option<Self> {
-        let span: Span = value.span().into();
+impl ReadToml for CommandList {
+    fn read(key: &'static str, value: &TomlValue<'_>, problems: &mut FileProblems<'_>) -> Option<Self> {
+        let span: TextSpan = value.span().into();
         let Some(list) = value.get_ref().as_array() else {
             return command(key, value, problems).map(|item| Self { items: vec![item], span });
         };
@@ -520,7 +526,7 @@ impl Read for Commands {
             empty_list(key, span, problems);
             return None;
         }
-        let items: Vec<At<Vec<String>>> =
+        let items: Vec<WithSpan<Vec<String>>> =
             list.iter().filter_map(|item| command(key, item, problems)).collect();
         if items.len() < list.len() {
             return None;
@@ -536,13 +542,13 @@ impl Read for Commands {
 /// `["git", "push", "--force"]` can only be one command, because no program is called `--force`. `["git", "status"]`
 /// could be two, and whoever reads it the other way gets a rule that is not theirs.
 fn words_or_commands(
-    items: Vec<At<Vec<String>>>,
-    span: Span,
-    problems: &mut Problems<'_>,
-) -> Option<Commands> {
+    items: Vec<WithSpan<Vec<String>>>,
+    span: TextSpan,
+    problems: &mut FileProblems<'_>,
+) -> Option<CommandList> {
     let words: Vec<String> = items.into_iter().flat_map(|item| item.value).collect();
     if words.iter().skip(1).any(|word| word.starts_with('-')) {
-        return Some(Commands { items: vec![At { value: words, span }], span });
+        return Some(CommandList { items: vec![WithSpan { value: words, span }], span });
     }
     let several: Vec<String> = words.iter().map(|word| format!("[\"{word}\"]")).collect();
     let fix = format!("write \"{}\" for one command, [{}] for several", words.join(" "), several.join(", "));
@@ -550,8 +556,12 @@ fn words_or_commands(
     None
 }
 
-fn command(key: &'static str, value: &Value<'_>, problems: &mut Problems<'_>) -> Option<At<Vec<String>>> {
-    let span: Span = value.span().into();
+fn command(
+    key: &'static str,
+    value: &TomlValue<'_>,
+    problems: &mut FileProblems<'_>,
+) -> Option<WithSpan<Vec<String>>> {
+    let span: TextSpan = value.span().into();
     let words = match value.get_ref() {
         DeValue::String(text) if !check_text(key, text, span, problems) => return None,
         DeValue::String(text) => match split(text) {
@@ -561,16 +571,18 @@ fn command(key: &'static str, value: &Value<'_>, problems: &mut Problems<'_>) ->
                 return None;
             }
         },
-        DeValue::Array(_) => {
-            Many::<String>::read(key, value, problems)?.items.into_iter().map(|item| item.value).collect()
-        }
+        DeValue::Array(_) => OneOrMany::<String>::read(key, value, problems)?
+            .items
+            .into_iter()
+            .map(|item| item.value)
+            .collect(),
         other => {
             let message = format!("`{key}` is a command, not {}", kind_of(other));
             problems.add(span, message, "write it as you would type it, for example \"git push --force\"");
             return None;
         }
     };
-    Some(At { value: words, span })
+    Some(WithSpan { value: words, span })
 }
 
 #[cfg(test)]
@@ -579,9 +591,9 @@ mod schema {
 
     use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-    use super::{At, Commands, Many, Named, Scalar};
+    use super::{CommandList, NamedTables, OneOrMany, TomlScalar, WithSpan};
 
-    impl<T: Scalar> JsonSchema for At<T> {
+    impl<T: TomlScalar> JsonSchema for WithSpan<T> {
         fn inline_schema() -> bool {
             true
         }
@@ -595,7 +607,7 @@ mod schema {
         }
     }
 
-    impl<T: Scalar> JsonSchema for Many<T> {
+    impl<T: TomlScalar> JsonSchema for OneOrMany<T> {
         fn inline_schema() -> bool {
             true
         }
@@ -609,7 +621,7 @@ mod schema {
         }
     }
 
-    impl<T: JsonSchema> JsonSchema for Named<T> {
+    impl<T: JsonSchema> JsonSchema for NamedTables<T> {
         fn inline_schema() -> bool {
             true
         }
@@ -623,7 +635,7 @@ mod schema {
         }
     }
 
-    impl JsonSchema for Commands {
+    impl JsonSchema for CommandList {
         fn schema_name() -> Cow<'static, str> {
             "Commands".into()
         }

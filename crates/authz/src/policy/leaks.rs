@@ -3,19 +3,19 @@
 use ringfence_types::LeakAction;
 
 use super::format::{LeaksTable, SinksTable};
-use super::problem::Problems;
-use super::text::At;
+use super::problem::FileProblems;
+use super::source_text::WithSpan;
 
 /// For secrets that the operator has stored, and for what only looks like one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leaks {
-    pub stored: Sinks,
-    pub shapes: Sinks,
+pub struct LeakPolicy {
+    pub stored_secrets: LeakSinks,
+    pub patterns: LeakSinks,
 }
 
 /// The places where a secret would leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sinks {
+pub struct LeakSinks {
     /// What a call is made of, before it is made.
     pub arguments: LeakAction,
     /// What a command prints, and what is read for an agent.
@@ -25,86 +25,86 @@ pub struct Sinks {
 }
 
 /// C-15: stored values leave nowhere; what looks like a secret is taken out of what is shown.
-impl Default for Leaks {
+impl Default for LeakPolicy {
     fn default() -> Self {
-        let stored =
-            Sinks { arguments: LeakAction::Block, output: LeakAction::Redact, files: LeakAction::Block };
-        let shapes =
-            Sinks { arguments: LeakAction::Flag, output: LeakAction::Redact, files: LeakAction::Flag };
-        Self { stored, shapes }
+        let stored_secrets =
+            LeakSinks { arguments: LeakAction::Block, output: LeakAction::Redact, files: LeakAction::Block };
+        let patterns =
+            LeakSinks { arguments: LeakAction::Flag, output: LeakAction::Redact, files: LeakAction::Flag };
+        Self { stored_secrets, patterns }
     }
 }
 
-/// One value of [`Leaks`].
+/// One value of [`LeakPolicy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Leak {
-    kind: Kind,
-    sink: Sink,
+pub(super) struct LeakSetting {
+    kind: SecretKnowledge,
+    sink: LeakSink,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum SecretKnowledge {
     Stored,
     Shapes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sink {
+enum LeakSink {
     Arguments,
     Output,
     Files,
 }
 
-impl Leak {
+impl LeakSetting {
     pub(super) const ALL: [Self; 6] = [
-        Self { kind: Kind::Stored, sink: Sink::Arguments },
-        Self { kind: Kind::Stored, sink: Sink::Output },
-        Self { kind: Kind::Stored, sink: Sink::Files },
-        Self { kind: Kind::Shapes, sink: Sink::Arguments },
-        Self { kind: Kind::Shapes, sink: Sink::Output },
-        Self { kind: Kind::Shapes, sink: Sink::Files },
+        Self { kind: SecretKnowledge::Stored, sink: LeakSink::Arguments },
+        Self { kind: SecretKnowledge::Stored, sink: LeakSink::Output },
+        Self { kind: SecretKnowledge::Stored, sink: LeakSink::Files },
+        Self { kind: SecretKnowledge::Shapes, sink: LeakSink::Arguments },
+        Self { kind: SecretKnowledge::Shapes, sink: LeakSink::Output },
+        Self { kind: SecretKnowledge::Shapes, sink: LeakSink::Files },
     ];
 
     /// In a file.
     pub(super) fn key(self) -> &'static str {
         match (self.kind, self.sink) {
-            (Kind::Stored, Sink::Arguments) => "leaks.stored.arguments",
-            (Kind::Stored, Sink::Output) => "leaks.stored.output",
-            (Kind::Stored, Sink::Files) => "leaks.stored.files",
-            (Kind::Shapes, Sink::Arguments) => "leaks.shapes.arguments",
-            (Kind::Shapes, Sink::Output) => "leaks.shapes.output",
-            (Kind::Shapes, Sink::Files) => "leaks.shapes.files",
+            (SecretKnowledge::Stored, LeakSink::Arguments) => "leaks.stored_secrets.arguments",
+            (SecretKnowledge::Stored, LeakSink::Output) => "leaks.stored_secrets.output",
+            (SecretKnowledge::Stored, LeakSink::Files) => "leaks.stored_secrets.files",
+            (SecretKnowledge::Shapes, LeakSink::Arguments) => "leaks.patterns.arguments",
+            (SecretKnowledge::Shapes, LeakSink::Output) => "leaks.patterns.output",
+            (SecretKnowledge::Shapes, LeakSink::Files) => "leaks.patterns.files",
         }
     }
 
-    pub(super) fn of(self, leaks: &mut Leaks) -> &mut LeakAction {
+    pub(super) fn of(self, leaks: &mut LeakPolicy) -> &mut LeakAction {
         let sinks = match self.kind {
-            Kind::Stored => &mut leaks.stored,
-            Kind::Shapes => &mut leaks.shapes,
+            SecretKnowledge::Stored => &mut leaks.stored_secrets,
+            SecretKnowledge::Shapes => &mut leaks.patterns,
         };
         match self.sink {
-            Sink::Arguments => &mut sinks.arguments,
-            Sink::Output => &mut sinks.output,
-            Sink::Files => &mut sinks.files,
+            LeakSink::Arguments => &mut sinks.arguments,
+            LeakSink::Output => &mut sinks.output,
+            LeakSink::Files => &mut sinks.files,
         }
     }
 
-    pub(super) fn in_table(self, table: &LeaksTable) -> Option<&At<LeakAction>> {
+    pub(super) fn in_table(self, table: &LeaksTable) -> Option<&WithSpan<LeakAction>> {
         let sinks: &SinksTable = match self.kind {
-            Kind::Stored => table.stored.as_ref()?,
-            Kind::Shapes => table.shapes.as_ref()?,
+            SecretKnowledge::Stored => table.stored_secrets.as_ref()?,
+            SecretKnowledge::Shapes => table.patterns.as_ref()?,
         };
         match self.sink {
-            Sink::Arguments => sinks.arguments.as_ref(),
-            Sink::Output => sinks.output.as_ref(),
-            Sink::Files => sinks.files.as_ref(),
+            LeakSink::Arguments => sinks.arguments.as_ref(),
+            LeakSink::Output => sinks.output.as_ref(),
+            LeakSink::Files => sinks.files.as_ref(),
         }
     }
 }
 
 /// What is done is what was judged, so that nothing can be taken out of it.
-pub(super) fn check(table: &LeaksTable, problems: &mut Problems<'_>) {
-    let fixed = Leak::ALL.iter().filter(|leak| leak.sink != Sink::Output);
+pub(super) fn check(table: &LeaksTable, problems: &mut FileProblems<'_>) {
+    let fixed = LeakSetting::ALL.iter().filter(|leak| leak.sink != LeakSink::Output);
     for given in fixed.filter_map(|leak| leak.in_table(table)) {
         if given.value == LeakAction::Redact {
             let message = "nothing is taken out of what is to be done: it is done as it was judged, or not";

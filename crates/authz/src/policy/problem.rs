@@ -2,21 +2,21 @@
 
 use std::fmt;
 
-use super::text::{Excerpt, Source, Span};
-use crate::judgement::Origin;
+use super::source_text::{Excerpt, PolicySourceText, TextSpan};
+use crate::judgement::RuleLocation;
 
 /// Everything that is wrong with a policy. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyError {
-    problems: Vec<Problem>,
+    problems: Vec<PolicyProblem>,
     omitted: usize,
 }
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct PolicyProblem {
     /// `None`: it is about a startup flag.
-    pub origin: Option<Origin>,
+    pub origin: Option<RuleLocation>,
     /// Lower case, without a final period, user input in backticks.
     pub message: String,
     /// The one thing that would make it right.
@@ -29,7 +29,7 @@ const MOST_SHOWN: usize = 50;
 
 impl PolicyError {
     /// In the order of the text.
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[PolicyProblem] {
         &self.problems
     }
 
@@ -40,7 +40,7 @@ impl PolicyError {
         Some(Self { omitted: all.omitted + omitted, ..all })
     }
 
-    fn new(mut problems: Vec<Problem>) -> Option<Self> {
+    fn new(mut problems: Vec<PolicyProblem>) -> Option<Self> {
         if problems.is_empty() {
             return None;
         }
@@ -50,8 +50,8 @@ impl PolicyError {
     }
 }
 
-impl From<Problem> for PolicyError {
-    fn from(problem: Problem) -> Self {
+impl From<PolicyProblem> for PolicyError {
+    fn from(problem: PolicyProblem) -> Self {
         Self { problems: vec![problem], omitted: 0 }
     }
 }
@@ -72,13 +72,13 @@ impl fmt::Display for PolicyError {
     }
 }
 
-impl Problem {
+impl PolicyProblem {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { origin: None, message: message.into(), fix: None, excerpt: None }
     }
 
     #[must_use]
-    pub(crate) fn at(mut self, origin: Origin) -> Self {
+    pub(crate) fn at(mut self, origin: RuleLocation) -> Self {
         self.origin = Some(origin);
         self
     }
@@ -90,7 +90,7 @@ impl Problem {
     }
 
     #[must_use]
-    pub(crate) fn in_source(mut self, source: &Source, span: Span) -> Self {
+    pub(crate) fn in_source(mut self, source: &PolicySourceText, span: TextSpan) -> Self {
         self.origin = Some(source.origin(span));
         self.excerpt = Some(source.excerpt(span));
         self
@@ -104,7 +104,7 @@ impl Problem {
 ///   | ^^^^^^
 ///   = did you mean `profile`?
 /// ```
-impl fmt::Display for Problem {
+impl fmt::Display for PolicyProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(origin) = &self.origin {
             write!(f, "{origin}: ")?;
@@ -125,22 +125,22 @@ impl fmt::Display for Problem {
 
 /// The problems of one file as they are found.
 #[derive(Debug)]
-pub(crate) struct Problems<'a> {
-    source: &'a Source,
-    found: Vec<(Span, Problem)>,
+pub(crate) struct FileProblems<'a> {
+    source: &'a PolicySourceText,
+    found: Vec<(TextSpan, PolicyProblem)>,
 }
 
-impl<'a> Problems<'a> {
-    pub(crate) fn new(source: &'a Source) -> Self {
+impl<'a> FileProblems<'a> {
+    pub(crate) fn new(source: &'a PolicySourceText) -> Self {
         Self { source, found: Vec::new() }
     }
 
-    pub(crate) fn source(&self) -> &'a Source {
+    pub(crate) fn source(&self) -> &'a PolicySourceText {
         self.source
     }
 
-    pub(crate) fn add(&mut self, span: Span, message: impl Into<String>, fix: impl Into<String>) {
-        self.found.push((span, Problem::new(cut(message.into())).fix(cut(fix.into()))));
+    pub(crate) fn add(&mut self, span: TextSpan, message: impl Into<String>, fix: impl Into<String>) {
+        self.found.push((span, PolicyProblem::new(cut(message.into())).fix(cut(fix.into()))));
     }
 
     pub(crate) fn finish(mut self) -> Result<(), PolicyError> {
@@ -166,12 +166,12 @@ fn cut(text: String) -> String {
 /// The problems of a stack of files and flags.
 #[derive(Debug, Default)]
 pub(crate) struct StackProblems {
-    found: Vec<Problem>,
+    found: Vec<PolicyProblem>,
 }
 
 impl StackProblems {
     /// What two checks find is one problem.
-    pub(crate) fn add(&mut self, problem: Problem) {
+    pub(crate) fn add(&mut self, problem: PolicyProblem) {
         if !self.found.contains(&problem) {
             self.found.push(problem);
         }

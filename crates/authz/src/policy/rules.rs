@@ -1,25 +1,25 @@
 //! From the entries of a file to the rules that the engines know. The only place that knows both.
 
 mod commands;
+mod duplicates;
 mod network;
 mod paths;
-mod seen;
 mod tools;
 mod variables;
 
 use ringfence_types::Decision;
 
-use super::file::{Loader, Role};
+use super::file::{PolicyFileRole, PolicyLoader};
 use super::format::Body;
-use super::problem::Problems;
-use super::read::{Head, Reading};
-use super::text::{At, Span};
+use super::problem::FileProblems;
+use super::source_text::{TextSpan, WithSpan};
+use super::toml_reader::{ReadStatus, TomlTableHead};
 use crate::env::EnvRule;
-use crate::hosts::HostEntry;
+use crate::hosts::HostRule;
 use crate::judgement::RuleSource;
 use crate::path_rules::PathRules;
 use crate::tools::ToolRule;
-use seen::{Said, Seen};
+use duplicates::{DuplicateCheck, EntryClaim};
 
 pub(super) use commands::CommandSet;
 
@@ -30,28 +30,28 @@ pub(super) struct RuleSet {
     pub(super) paths: PathRules,
     pub(super) tools: Vec<ToolRule>,
     pub(super) env: Vec<EnvRule>,
-    pub(super) hosts: Vec<HostEntry>,
+    pub(super) hosts: Vec<HostRule>,
 }
 
 /// Which part of a file a rule is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place<'a> {
+pub(super) enum RuleSection<'a> {
     /// A file, or an operator's words about a workspace.
     Whole,
     /// `[agents.NAME]`, which narrows in every file.
     Agent(&'a str),
 }
 
-pub(super) struct Converting<'a, 'p> {
-    pub(super) role: Role,
-    pub(super) place: Place<'a>,
-    pub(super) loader: Loader<'a>,
+pub(super) struct RuleConverter<'a, 'p> {
+    pub(super) role: PolicyFileRole,
+    pub(super) place: RuleSection<'a>,
+    pub(super) loader: PolicyLoader<'a>,
     /// Of what was read on the way.
     pub(super) digests: &'a mut Vec<String>,
-    pub(super) problems: &'a mut Problems<'p>,
+    pub(super) problems: &'a mut FileProblems<'p>,
 }
 
-impl Converting<'_, '_> {
+impl RuleConverter<'_, '_> {
     pub(super) fn rules(&mut self, body: &Body) -> RuleSet {
         RuleSet {
             commands: self.commands(body.command.as_deref().unwrap_or_default()),
@@ -62,10 +62,10 @@ impl Converting<'_, '_> {
         }
     }
 
-    fn source(&self, span: Span, reason: Option<&At<String>>) -> RuleSource {
+    fn source(&self, span: TextSpan, reason: Option<&WithSpan<String>>) -> RuleSource {
         let layer = match self.place {
-            Place::Whole => self.role.layer(),
-            Place::Agent(_) => Role::Session.layer(),
+            RuleSection::Whole => self.role.layer(),
+            RuleSection::Agent(_) => PolicyFileRole::Session.layer(),
         };
         RuleSource {
             layer,
@@ -78,7 +78,7 @@ impl Converting<'_, '_> {
     fn one<'t, T, const N: usize>(
         &mut self,
         what: &str,
-        entry: Head,
+        entry: TomlTableHead,
         keys: [(&'static str, Option<&'t T>); N],
     ) -> Option<(&'static str, &'t T)> {
         let mut given = keys.iter().filter_map(|(key, value)| Some((*key, (*value)?)));
@@ -88,7 +88,7 @@ impl Converting<'_, '_> {
                 let message = format!("`{first}` and `{second}` in one {what}");
                 self.problems.add(entry.span, message, "write one entry for each");
             }
-            (None, _) if entry.reading == Reading::Partial => {}
+            (None, _) if entry.reading == ReadStatus::Partial => {}
             (None, _) => {
                 let names: Vec<String> = keys.iter().map(|(key, _)| format!("`{key}`")).collect();
                 let fix = format!("write one of {}", names.join(", "));
@@ -99,20 +99,22 @@ impl Converting<'_, '_> {
     }
 
     /// Whether this part of a file may open anything. Where it may not the attempt is a problem.
-    fn may_open(&mut self, key: &str, span: Span) -> bool {
+    fn may_open(&mut self, key: &str, span: TextSpan) -> bool {
         let (who, fix) = match (self.place, self.role) {
-            (Place::Agent(_), _) => {
+            (RuleSection::Agent(_), _) => {
                 ("a part for an agent", "write it at the top of the file, for every agent")
             }
-            (Place::Whole, Role::Session) => ("a session file", "write it in a file of the operator"),
-            (Place::Whole, Role::Operator | Role::Workspace) => return true,
+            (RuleSection::Whole, PolicyFileRole::Session) => {
+                ("a session file", "write it in a file of the operator")
+            }
+            (RuleSection::Whole, PolicyFileRole::Operator | PolicyFileRole::Workspace) => return true,
         };
         self.problems.add(span, format!("{who} only narrows, and `{key}` opens something"), fix);
         false
     }
 
     /// For errors of the engines, which say what to write after a semicolon.
-    fn split_problem(&mut self, at: &At<String>, error: &str, otherwise: &str) {
+    fn split_problem(&mut self, at: &WithSpan<String>, error: &str, otherwise: &str) {
         let (message, fix) = error.rsplit_once("; ").unwrap_or((error, otherwise));
         self.problems.add(at.span, message, fix);
     }

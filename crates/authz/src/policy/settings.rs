@@ -7,20 +7,20 @@ mod telemetry;
 use std::path::{Path, PathBuf};
 
 use ringfence_types::Quorum;
-use ringfence_types::units::Duration;
+use ringfence_types::units::HumanDuration;
 
-use super::file::{Document, PolicyFile, Role};
-use super::format::{ApprovalsTable, ChannelWord, ReasonWord, Top, WebhookTable};
-use super::problem::Problems;
-use super::read::{Reading, shorten};
-use super::text::At;
+use super::file::{PolicyDocument, PolicyFile, PolicyFileRole};
+use super::format::{ApprovalsTable, ChannelWord, Top, WebhookTable};
+use super::problem::FileProblems;
+use super::source_text::WithSpan;
+use super::toml_reader::{ReadStatus, shorten};
 
-pub use daemon::{DaemonSettings, Tls};
-pub use telemetry::{Content, Header, HeaderSource, Signal, TelemetrySettings};
+pub use daemon::{DaemonSettings, TlsSettings};
+pub use telemetry::{ExportHeader, HeaderSource, TelemetryDetail, TelemetrySettings, TelemetrySignal};
 
 /// What holds besides the policy itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct OperatorSettings {
     pub approvals: ApprovalSettings,
     pub daemon: DaemonSettings,
     /// `None`: nothing is sent anywhere.
@@ -31,24 +31,24 @@ pub struct Settings {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApprovalSettings {
     /// `None`: by the risk of what is asked.
-    pub timeout: Option<Duration>,
+    pub timeout: Option<HumanDuration>,
     pub quorum: Quorum,
     /// Whether an answer has to say why.
     pub reason_required: bool,
     /// `None`: the default of whoever makes a grant.
-    pub grant_expiry: Option<Duration>,
-    pub notify: Vec<Channel>,
-    pub webhook: Option<Webhook>,
+    pub grant_lifetime: Option<HumanDuration>,
+    pub notify: Vec<NotifyChannel>,
+    pub webhook: Option<WebhookSettings>,
 }
 
 /// How people who are not at the terminal hear of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Channel {
+pub enum NotifyChannel {
     Desktop,
     Webhook,
 }
 
-impl Channel {
+impl NotifyChannel {
     pub fn word(self) -> &'static str {
         match self {
             Self::Desktop => "desktop",
@@ -58,17 +58,17 @@ impl Channel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Webhook {
+pub struct WebhookSettings {
     pub url: String,
     pub secret_file: PathBuf,
 }
 
 /// Of all operator files together: for each key the file that was heard last, and of one file its own text before what
 /// it extends.
-pub fn settings(files: &[PolicyFile], home: Option<&Path>) -> Settings {
-    let operators = files.iter().rev().filter(|file| file.role() == Role::Operator);
-    let documents: Vec<&Document> = operators.flat_map(PolicyFile::documents).collect();
-    Settings {
+pub fn settings(files: &[PolicyFile], home: Option<&Path>) -> OperatorSettings {
+    let operators = files.iter().rev().filter(|file| file.role() == PolicyFileRole::Operator);
+    let documents: Vec<&PolicyDocument> = operators.flat_map(PolicyFile::documents).collect();
+    OperatorSettings {
         approvals: approvals(&documents, home),
         daemon: daemon::settings(&documents, home),
         telemetry: telemetry::settings(&documents, home),
@@ -76,16 +76,19 @@ pub fn settings(files: &[PolicyFile], home: Option<&Path>) -> Settings {
 }
 
 /// The first that says something.
-fn first<'d, V>(documents: &[&'d Document], key: impl Fn(&'d Document) -> Option<&'d V>) -> Option<&'d V> {
+fn first<'d, V>(
+    documents: &[&'d PolicyDocument],
+    key: impl Fn(&'d PolicyDocument) -> Option<&'d V>,
+) -> Option<&'d V> {
     documents.iter().find_map(|document| key(document))
 }
 
-fn approvals(documents: &[&Document], home: Option<&Path>) -> ApprovalSettings {
+fn approvals(documents: &[&PolicyDocument], home: Option<&Path>) -> ApprovalSettings {
     let quorum = first(documents, |document| document.approvals.quorum.as_ref());
     let people = |count: Option<u64>| count.and_then(|count| u8::try_from(count).ok()).unwrap_or(1);
     let notify = first(documents, |document| document.approvals.notify.as_ref());
-    let reason = first(documents, |document| document.approvals.reason.as_ref());
-    let expiry = first(documents, |document| document.approvals.grant_expiry.as_ref());
+    let reason = first(documents, |document| document.approvals.require_reason.as_ref());
+    let expiry = first(documents, |document| document.approvals.grant_lifetime.as_ref());
     let webhook_table = first(documents, |document| document.approvals.webhook.as_ref());
     ApprovalSettings {
         timeout: first(documents, |document| document.approvals.timeout.as_ref()).map(|given| given.value),
@@ -93,23 +96,23 @@ fn approvals(documents: &[&Document], home: Option<&Path>) -> ApprovalSettings {
             approve: people(quorum.and_then(|table| table.approve.as_ref()).map(|count| count.value.0)),
             deny: people(quorum.and_then(|table| table.deny.as_ref()).map(|count| count.value.0)),
         },
-        reason_required: reason.is_some_and(|given| given.value == ReasonWord::Required),
-        grant_expiry: expiry.map(|given| given.value),
+        reason_required: reason.is_some_and(|given| given.value),
+        grant_lifetime: expiry.map(|given| given.value),
         notify: notify.iter().flat_map(|list| &list.items).map(|word| channel(word.value)).collect(),
         webhook: webhook_table.and_then(|table| webhook(table, home)),
     }
 }
 
-fn channel(word: ChannelWord) -> Channel {
+fn channel(word: ChannelWord) -> NotifyChannel {
     match word {
-        ChannelWord::Desktop => Channel::Desktop,
-        ChannelWord::Webhook => Channel::Webhook,
+        ChannelWord::Desktop => NotifyChannel::Desktop,
+        ChannelWord::Webhook => NotifyChannel::Webhook,
     }
 }
 
-fn webhook(table: &WebhookTable, home: Option<&Path>) -> Option<Webhook> {
+fn webhook(table: &WebhookTable, home: Option<&Path>) -> Option<WebhookSettings> {
     let secret_file = expanded(&table.secret_file.as_ref()?.value, home)?;
-    Some(Webhook { url: table.url.as_ref()?.value.clone(), secret_file })
+    Some(WebhookSettings { url: table.url.as_ref()?.value.clone(), secret_file })
 }
 
 fn expanded(path: &str, home: Option<&Path>) -> Option<PathBuf> {
@@ -120,7 +123,7 @@ fn expanded(path: &str, home: Option<&Path>) -> Option<PathBuf> {
 }
 
 /// What makes no sense in the tables of this module.
-pub(super) fn check(top: &Top, problems: &mut Problems<'_>) {
+pub(super) fn check(top: &Top, problems: &mut FileProblems<'_>) {
     if let Some(approvals) = &top.approvals {
         check_channels(approvals, problems);
         approvals.webhook.iter().for_each(|webhook| check_webhook(webhook, problems));
@@ -130,18 +133,18 @@ pub(super) fn check(top: &Top, problems: &mut Problems<'_>) {
 }
 
 /// A channel that leads nowhere would leave people waiting for a question that never comes.
-fn check_channels(approvals: &ApprovalsTable, problems: &mut Problems<'_>) {
+fn check_channels(approvals: &ApprovalsTable, problems: &mut FileProblems<'_>) {
     let channels = approvals.notify.iter().flat_map(|list| &list.items);
     for channel in channels.filter(|channel| channel.value == ChannelWord::Webhook) {
-        if approvals.webhook.is_none() && approvals.head.reading == Reading::Whole {
+        if approvals.webhook.is_none() && approvals.head.reading == ReadStatus::Whole {
             let fix = "write `webhook = { url = \"https://…\", secret_file = \"~/…\" }` beside it";
-            problems.add(channel.span, "`webhook` has nowhere to send a question", fix);
+            problems.add(channel.span, "`webhook` has no `url`", fix);
         }
     }
 }
 
-fn check_webhook(webhook: &WebhookTable, problems: &mut Problems<'_>) {
-    let whole = webhook.head.reading == Reading::Whole;
+fn check_webhook(webhook: &WebhookTable, problems: &mut FileProblems<'_>) {
+    let whole = webhook.head.reading == ReadStatus::Whole;
     match &webhook.url {
         Some(url) if !is_safe_url(&url.value) => {
             let message =
@@ -179,7 +182,7 @@ fn is_safe_url(url: &str) -> bool {
     !authority.contains('@') && (local || name == "localhost")
 }
 
-fn check_place(path: &At<String>, problems: &mut Problems<'_>) {
+fn check_place(path: &WithSpan<String>, problems: &mut FileProblems<'_>) {
     if !path.value.starts_with('/') && !path.value.starts_with("~/") {
         let message = format!("`{}` is not an absolute path", shorten(&path.value));
         problems.add(path.span, message, "write `/…`, or `~/…` for the home");

@@ -19,23 +19,27 @@ pub(crate) const WORKSPACE: &str = "/home/ann/web";
 
 /// An operator file called `config.toml`, or what is wrong with it.
 pub(crate) fn operator(text: &str) -> Result<PolicyFile, PolicyError> {
-    PolicyFile::parse(Role::Operator, Path::new("config.toml"), text.as_bytes())
+    PolicyFile::parse(PolicyFileRole::Operator, Path::new("config.toml"), text.as_bytes())
 }
 
 pub(crate) fn workspace(text: &str) -> Result<PolicyFile, PolicyError> {
-    PolicyFile::parse(Role::Workspace, Path::new(".ringfence/policy.toml"), text.as_bytes())
+    PolicyFile::parse(PolicyFileRole::Workspace, Path::new(".ringfence/policy.toml"), text.as_bytes())
 }
 
 pub(crate) fn session(text: &str) -> Result<PolicyFile, PolicyError> {
-    PolicyFile::parse(Role::Session, Path::new("session.toml"), text.as_bytes())
+    PolicyFile::parse(PolicyFileRole::Session, Path::new("session.toml"), text.as_bytes())
 }
 
-pub(crate) fn flags() -> Flags {
-    Flags { workspace: PathBuf::from(WORKSPACE), home: Some(Bytes::from("/home/ann")), ..Flags::default() }
+pub(crate) fn flags() -> StartupFlags {
+    StartupFlags {
+        workspace: PathBuf::from(WORKSPACE),
+        home: Some(ByteString::from("/home/ann")),
+        ..StartupFlags::default()
+    }
 }
 
 /// On a machine without links.
-pub(crate) fn merged(flags: &Flags, files: &[PolicyFile]) -> Result<Effective, PolicyError> {
+pub(crate) fn merged(flags: &StartupFlags, files: &[PolicyFile]) -> Result<EffectivePolicy, PolicyError> {
     effective(flags, files, &Path::to_owned)
 }
 
@@ -48,7 +52,7 @@ pub(crate) fn disk(files: &[(&str, &str)]) -> impl Fn(&Path) -> io::Result<Vec<u
 
 /// Each problem in one line: `line:column: message | fix`.
 pub(crate) fn lines(error: &PolicyError) -> Vec<String> {
-    let line = |problem: &Problem| {
+    let line = |problem: &PolicyProblem| {
         let place =
             problem.origin.as_ref().map(|at| format!("{}:{}: ", at.line, at.column)).unwrap_or_default();
         let fix = problem.fix.as_ref().map(|fix| format!(" | {fix}")).unwrap_or_default();

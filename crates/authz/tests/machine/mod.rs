@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_authz::{Facts, PathKind};
+use ringfence_authz::{HostFacts, PathKind};
 
 pub(crate) const WORKSPACE: &str = "/w";
 pub(crate) const HOME: &str = "/home/u";
@@ -10,7 +10,7 @@ pub(crate) const HOME: &str = "/home/u";
 #[derive(Debug)]
 pub(crate) struct Machine;
 
-impl Facts for Machine {
+impl HostFacts for Machine {
     fn program(&self, name: &[u8], cwd: &Path) -> Option<PathBuf> {
         let name = std::str::from_utf8(name).ok().filter(|name| !name.contains('\0'))?;
         if name.contains('/') {

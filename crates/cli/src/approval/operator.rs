@@ -1,62 +1,69 @@
-//! Who sits at this terminal, and whether they may act as an operator.
+//! Determines the user at this terminal, and whether they may act as an operator.
 //!
-//! What this cannot tell: a program of the same user, outside every fence, that opens a terminal of its own and types into
-//! it. Such a program could do whatever the user can.
+//! Not covered: a program of the same user outside every fence that opens a terminal and types into it. Such
+//! a program can do whatever the user can.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::ledger::Event;
+use ringfence_authz::env::ApproverPresence;
+use ringfence_ledger::Event;
 use ringfence_runtime::{Runtime, operator_of};
-use ringfence_types::{Layer, Principal, Refusal, RefusalCode};
+use ringfence_types::{PolicyLayer, Principal, Refusal, RefusalCode, RuleId};
 
-use super::device;
+use super::tty;
 use crate::commands::run;
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
 use crate::output::note;
 
-/// What an action takes.
+/// What an action requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// A person who can be shown what they say yes to.
+pub(crate) enum OperatorRequirement {
+    /// A person at a terminal who sees what they approve.
     Terminal,
-    /// Anybody outside: a no gives nothing away.
+    /// Any process outside a session: a denial gives nothing away.
     Nothing,
 }
 
-/// The person who runs this process.
+/// The user of this process.
 pub(crate) fn here() -> Principal {
     operator_of(rustix::process::geteuid().as_raw(), "self")
 }
 
-/// The operator who runs this process, or why nobody here is one.
-pub(crate) fn authenticate(environment: &Environment, need: Need) -> Result<Principal, Refusal> {
+/// The operator who runs this process, or a refusal.
+pub(crate) fn authenticate(
+    environment: &Environment,
+    need: OperatorRequirement,
+) -> Result<Principal, Refusal> {
     let session = environment.all.iter().any(|(name, _)| name.as_slice().starts_with(b"RINGFENCE_SESSION"));
     if session || has_supervisor() {
         return Err(refusal(
-            "approval.inside",
+            RuleId::ApprovalFromSession,
             "what runs in a session does not answer its questions or act as its operator",
             None,
         ));
     }
-    if need == Need::Terminal && device::foreground().is_none() {
+    if need == OperatorRequirement::Terminal && tty::foreground().is_none() {
         let hint = "use a terminal, in its foreground; `ringfence approvals watch` waits there";
-        return Err(refusal("approval.no-terminal", "a yes takes a person at a terminal", Some(hint)));
+        return Err(refusal(RuleId::ApprovalNoTerminal, "a yes takes a person at a terminal", Some(hint)));
     }
     Ok(here())
 }
 
-/// Ends what only an operator does, where somebody else does it. It is written down where there is a ledger: what runs in
-/// a session makes none of its own.
-pub(crate) fn require(environment: &Environment, need: Need, purpose: &str) -> Result<Principal, ExitCode> {
+/// Refuses an operator's action by any other process. Recorded only in an existing ledger: a process in a
+/// session must not create one.
+pub(crate) fn require(
+    environment: &Environment,
+    need: OperatorRequirement,
+    purpose: &str,
+) -> Result<Principal, ExitCode> {
     authenticate(environment, need).map_err(|refusal| {
         if has_ledger(environment)
-            && let Ok(runtime) = run::runtime(environment, Attendance::Unattended)
+            && let Ok(runtime) = run::runtime(environment, ApproverPresence::Unattended)
         {
             record(&runtime, &refusal, purpose);
         }
@@ -64,15 +71,15 @@ pub(crate) fn require(environment: &Environment, need: Need, purpose: &str) -> R
     })
 }
 
-/// Somebody who may not is written down. A ledger that cannot be written makes nobody an operator.
+/// Records a refused operator action. A failed record does not change the refusal.
 pub(crate) fn record(runtime: &Runtime, refusal: &Refusal, purpose: &str) {
-    let event = Event::Authenticated {
+    let event = Event::AuthenticationAttempted {
         principal: here(),
         purpose: purpose.to_owned(),
         refusal: Some(refusal.clone()),
     };
     if let Err(error) = runtime.ledger().append(&event) {
-        note!("ringfence: this refusal is not in the ledger: {}", error::chain(&error));
+        note!("ringfence: cannot record this refusal: {}", error::chain(&error));
     }
 }
 
@@ -81,19 +88,19 @@ pub(crate) fn has_ledger(environment: &Environment) -> bool {
     host::state_dir(environment).is_ok_and(kept)
 }
 
-fn refusal(rule: &str, message: &str, hint: Option<&str>) -> Refusal {
+fn refusal(rule: RuleId, message: &str, hint: Option<&str>) -> Refusal {
     Refusal {
         code: RefusalCode::Approval,
-        layer: Layer::Floor,
-        rule: rule.to_owned(),
+        layer: PolicyLayer::Floor,
+        rule: rule.into(),
         message: message.to_owned(),
         hint: hint.map(str::to_owned),
     }
 }
 
-/// Whether a process above this one is ringfence: then this one is what it runs.
+/// Whether an ancestor of this process is Ringfence, which then runs this process.
 fn has_supervisor() -> bool {
-    /// More processes than are ever above one another.
+    /// Limit of ancestors.
     const DEEPEST: usize = 1000;
     let own = identity("/proc/self/exe");
     let mut process = parent("self");
@@ -117,7 +124,7 @@ fn parent(process: &str) -> Option<u32> {
     stat(process)?.get(1)?.parse().ok()
 }
 
-/// The fields of `/proc/PID/stat` after the name, which may hold anything.
+/// The fields of `/proc/PID/stat` after the name, which may contain any byte.
 fn stat(process: &str) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, fields) = text.rsplit_once(')')?;

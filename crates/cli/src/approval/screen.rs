@@ -1,22 +1,22 @@
-//! The screen before a question: in a known state, with nothing on it that something else has written.
+//! Prepares the screen for an approval prompt: a known state, without output of other programs.
 //!
-//! A command may have set a scroll region, margins, another character set or the alternate screen, and may have drawn a question
-//! of its own. Each of these is taken back, and what was on the screen is scrolled away, before anything is asked. A mark
-//! that nobody could know beforehand stands at the beginning of the question and on the line where it is answered: what
-//! stands between the two is the question.
+//! A command may have set a scroll region, margins, a character set or the alternate screen, and may have
+//! drawn a fake prompt. Ringfence resets all of these and scrolls the old content away before it asks. An
+//! unpredictable mark stands at the beginning of the prompt and on the answer line: only the text between the
+//! two is the prompt.
 
 use std::fmt;
 
-/// Modes that a program sets for itself and finds again afterwards, where the terminal can remember them.
+/// Modes that the terminal saves before the prompt and restores after it, if it can.
 const REMEMBERED: &str = "1;1000;1002;1003;1004;1006;1049;2004";
 
-/// Whatever else a program may have changed. Sequences that a terminal does not know do nothing.
+/// Resets everything else a program may have changed. A terminal ignores unknown sequences.
 const KNOWN: &[&str] = &[
-    // Ends a sequence that was begun: cancel, and the end of a string.
+    // Ends an unfinished sequence: cancel, and string terminator.
     "\x18\x1b\\",
-    // Output that is held back, the alternate screens, the status line.
+    // Synchronised output, the alternate screens, the status line.
     "\x1b[?2026l\x1b[?1049l\x1b[?1047l\x1b[?47l\x1b[0$}",
-    // Soft reset, then one by one what it means: not every terminal does all of it.
+    // Soft reset, then its parts one by one, because not every terminal does all of them.
     "\x1b[!p\x1b[?69l\x1b[?6l\x1b[r\x1b[4l\x1b[20l\x1b[?7h\x1b[?5l\x1b[?25h\x1b[?45l\x1b[?66l\x1b>",
     // UTF-8, and ASCII in all four sets.
     "\x1b%G\x1b(B\x1b)B\x1b*B\x1b+B\x0f\x1b~",
@@ -27,14 +27,14 @@ const KNOWN: &[&str] = &[
     "\x1b[?1015l\x1b[?1016l\x1b[?2004l\x1b[>4;0m\x1b[=0;1u",
 ];
 
-/// Rows that are scrolled away at most.
+/// Limit of rows scrolled away.
 const MOST_ROWS: u16 = 500;
 
-/// What kind of screen a question is shown on.
+/// The kind of screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Screen {
     Ansi,
-    /// It understands no sequences, so that a command cannot change anything with them either.
+    /// It understands no sequences, so a command cannot change it with them either.
     Dumb,
 }
 
@@ -46,20 +46,20 @@ impl Screen {
         }
     }
 
-    /// Written before a question: afterwards the cursor is at the top of an empty screen.
+    /// Written before a prompt: afterwards the cursor is at the top of an empty screen.
     pub(super) fn cleared(self, rows: u16) -> String {
         let rows = if rows == 0 { 24 } else { rows.min(MOST_ROWS) };
         let away = "\n".repeat(usize::from(rows));
         match self {
             Self::Dumb => away,
             Self::Ansi => format!(
-                "\x1b[22;0t\x1b[?{REMEMBERED}s{}\x1b]0;a question of ringfence\x1b\\\x1b[{rows};1H{away}\x1b[H\x1b[J",
+                "\x1b[22;0t\x1b[?{REMEMBERED}s{}\x1b]0;ringfence approval\x1b\\\x1b[{rows};1H{away}\x1b[H\x1b[J",
                 KNOWN.concat()
             ),
         }
     }
 
-    /// Written after it.
+    /// Written after the prompt.
     pub(super) fn given_back(self) -> String {
         match self {
             Self::Dumb => String::new(),
@@ -68,7 +68,7 @@ impl Screen {
     }
 }
 
-/// Two words and a number that nobody knew before the question.
+/// Two words and a number, unpredictable before the prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mark(String);
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::ledger::{ApprovalRequest, ReasonRule};
+use ringfence_ledger::{ApprovalRequest, ReasonRequirement};
 use ringfence_types::Risk;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{
@@ -14,12 +14,12 @@ use rustix::termios::{
 };
 
 use super::*;
-use crate::explain::{Glyphs, Ink};
+use crate::explain::{Glyphs, TextColor};
 
-const STYLE: Style = Style { ink: Ink::Plain, glyphs: Glyphs::Unicode };
+const STYLE: TextStyle = TextStyle { ink: TextColor::Plain, glyphs: Glyphs::Unicode };
 const READY: &str = "[e]xplain > ";
 
-/// A terminal with somebody reading what appears on it.
+/// A terminal with a reader of its output.
 struct Pty {
     master: Arc<File>,
     path: PathBuf,
@@ -31,7 +31,7 @@ struct Pty {
 impl Pty {
     fn new() -> Self {
         let (master, path) = pair();
-        let slave = device::open(&path).unwrap();
+        let slave = tty::open(&path).unwrap();
         let master = Arc::new(master);
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (reader, target) = (Arc::clone(&master), Arc::clone(&seen));
@@ -71,17 +71,21 @@ impl Pty {
         (&*self.master).write_all(keys).unwrap();
     }
 
-    /// Asks on it in a thread of its own, as the product does.
-    fn ask(&self, world: World, patience: Duration) -> thread::JoinHandle<Result<Say, Silence>> {
+    /// Asks on it in its own thread, like the product.
+    fn ask(
+        &self,
+        world: World,
+        patience: Duration,
+    ) -> thread::JoinHandle<Result<OperatorDecision, NoAnswer>> {
         let path = self.path.clone();
         thread::spawn(move || {
-            let mut device = Device::on(device::open(&path).unwrap(), patience, NOBODY_ELSE).unwrap();
+            let mut device = PromptTty::on(tty::open(&path).unwrap(), patience, NOBODY_ELSE).unwrap();
             asked(&mut device, &world)
         })
     }
 
-    /// Types each of `keys` when the question (again) waits for an answer.
-    fn answer(&self, world: World, ready: &str, keys: &[&[u8]]) -> Say {
+    /// Types each of `keys` when the prompt (again) waits for an answer.
+    fn answer(&self, world: World, ready: &str, keys: &[&[u8]]) -> OperatorDecision {
         let before = self.mode();
         let asking = self.ask(world, Duration::from_secs(60));
         for (index, keys) in keys.iter().enumerate() {
@@ -100,7 +104,7 @@ fn same_mode(before: &Termios, after: &Termios) {
     assert_eq!(before.output_modes, after.output_modes);
 }
 
-/// A question of which nothing but the text matters.
+/// An approval of which only the text matters.
 #[derive(Clone)]
 struct World {
     request: ApprovalRequest,
@@ -108,7 +112,7 @@ struct World {
 
 impl World {
     fn new(lines: &[&str], risk: Risk) -> Self {
-        Self { request: prompt::tests::request(lines, 1, risk) }
+        Self { request: approval_screen::tests::request(lines, 1, risk) }
     }
 
     fn make() -> Self {
@@ -116,34 +120,34 @@ impl World {
     }
 
     fn offering(offers: usize) -> Self {
-        Self { request: prompt::tests::request(&["cargo test"], offers, Risk::Medium) }
+        Self { request: approval_screen::tests::request(&["cargo test"], offers, Risk::Medium) }
     }
 
-    fn prompt(&self, patience: Duration) -> Prompt<'_> {
-        Prompt::new(&self.request, patience, Explains::Yes)
+    fn prompt(&self, patience: Duration) -> ApprovalScreen<'_> {
+        ApprovalScreen::new(&self.request, patience, ExplainSupport::Yes)
     }
 }
 
-const NOBODY_ELSE: device::Elsewhere<'static> = &|| false;
+const NOBODY_ELSE: tty::RemoteAnswerCheck<'static> = &|| false;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn asked(device: &mut Device<'_>, world: &World) -> Result<Say, Silence> {
-    let conversation = Conversation { prompt: world.prompt(PATIENCE), question: None };
+fn asked(device: &mut PromptTty<'_>, world: &World) -> Result<OperatorDecision, NoAnswer> {
+    let conversation = ApprovalDialog { prompt: world.prompt(PATIENCE), question: None };
     answer(device, &conversation, STYLE).map(|(say, _)| say)
 }
 
 #[test]
 fn each_key_gives_its_answer() {
-    let keys: &[(&[u8], Say)] = &[
-        (b"o", Say::Once),
-        (b"s", Say::Session(Terms::default())),
-        (b"d", Say::Deny),
-        (b"n", Say::Deny),
-        (b"o\r", Say::Once),
-        (b"\r", Say::Deny),
-        (b"\n", Say::Deny),
-        (b"\x03", Say::Deny),
-        (b"\x04", Say::Deny),
+    let keys: &[(&[u8], OperatorDecision)] = &[
+        (b"o", OperatorDecision::Once),
+        (b"s", OperatorDecision::Session(GrantTerms::default())),
+        (b"d", OperatorDecision::Deny),
+        (b"n", OperatorDecision::Deny),
+        (b"o\r", OperatorDecision::Once),
+        (b"\r", OperatorDecision::Deny),
+        (b"\n", OperatorDecision::Deny),
+        (b"\x03", OperatorDecision::Deny),
+        (b"\x04", OperatorDecision::Deny),
     ];
     for (key, expected) in keys {
         let pty = Pty::new();
@@ -154,8 +158,8 @@ fn each_key_gives_its_answer() {
     pty.wait_for(1, "always allowed here");
 }
 
-fn always(offer: usize) -> Say {
-    Say::AlwaysHere { offer, terms: Terms::default() }
+fn always(offer: usize) -> OperatorDecision {
+    OperatorDecision::AlwaysHere { offer, terms: GrantTerms::default() }
 }
 
 #[test]
@@ -179,7 +183,7 @@ fn always_lets_choose_among_several_rules() {
         pty.type_in(back);
         pty.wait_for(2, READY);
         pty.type_in(b"d");
-        assert_eq!(asking.join().unwrap(), Ok(Say::Deny), "{back:?}");
+        assert_eq!(asking.join().unwrap(), Ok(OperatorDecision::Deny), "{back:?}");
     }
 }
 
@@ -190,13 +194,13 @@ fn what_was_typed_before_the_question_answers_nothing() {
         let pty = Pty::new();
         pty.type_in(before);
         let asking = pty.ask(World::make(), Duration::from_secs(60));
-        pty.wait_for(1, "are a no");
+        pty.wait_for(1, "end of input deny");
         pty.type_in(meanwhile);
         pty.wait_for(1, READY);
         thread::sleep(Duration::from_millis(100));
         assert!(!asking.is_finished(), "{before:?} {meanwhile:?} {}", pty.seen());
         pty.type_in(b"d");
-        assert_eq!(asking.join().unwrap(), Ok(Say::Deny));
+        assert_eq!(asking.join().unwrap(), Ok(OperatorDecision::Deny));
     }
 }
 
@@ -216,17 +220,17 @@ fn keys_without_a_letter_pastes_and_garbage_are_no_answers() {
     ] {
         let pty = Pty::new();
         let answer = pty.answer(World::make(), READY, &[junk, b"s"]);
-        assert_eq!(answer, Say::Session(Terms::default()), "{junk:?}");
+        assert_eq!(answer, OperatorDecision::Session(GrantTerms::default()), "{junk:?}");
     }
     let pty = Pty::new();
     let junk: Vec<&[u8]> = vec![b"x"; 20];
-    assert_eq!(pty.answer(World::make(), READY, &junk), Say::Deny, "nobody waits for ever");
+    assert_eq!(pty.answer(World::make(), READY, &junk), OperatorDecision::Deny, "nobody waits for ever");
 }
 
 #[test]
 fn explain_shows_every_part_and_asks_again() {
     let pty = Pty::new();
-    assert_eq!(pty.answer(World::make(), READY, &[b"e", b"o"]), Say::Once);
+    assert_eq!(pty.answer(World::make(), READY, &[b"e", b"o"]), OperatorDecision::Once);
     pty.wait_for(2, READY);
 }
 
@@ -234,28 +238,28 @@ fn explain_shows_every_part_and_asks_again() {
 fn high_risk_takes_nothing_but_the_word() {
     let ready = "shows more) > ";
     let risky = || World::new(&["make test"], Risk::High);
-    let lines: &[(&[u8], Say)] = &[
-        (b"yes\r", Say::Once),
-        (b"yed\x7fs\r", Say::Once),
-        (b"y\r", Say::Deny),
-        (b"o\r", Say::Deny),
-        (b"YES\r", Say::Deny),
-        (b"yes please\r", Say::Deny),
-        (b"yes\xff\r", Say::Deny),
-        (b"\r", Say::Deny),
-        (b"yes\x03", Say::Deny),
-        (b"yes\x04", Say::Deny),
-        (b"\x1b", Say::Deny),
-        (b"yesyesyesyesyesyesyesyesyesyesyesyesyesyesyesyes\r", Say::Deny),
+    let lines: &[(&[u8], OperatorDecision)] = &[
+        (b"yes\r", OperatorDecision::Once),
+        (b"yed\x7fs\r", OperatorDecision::Once),
+        (b"y\r", OperatorDecision::Deny),
+        (b"o\r", OperatorDecision::Deny),
+        (b"YES\r", OperatorDecision::Deny),
+        (b"yes please\r", OperatorDecision::Deny),
+        (b"yes\xff\r", OperatorDecision::Deny),
+        (b"\r", OperatorDecision::Deny),
+        (b"yes\x03", OperatorDecision::Deny),
+        (b"yes\x04", OperatorDecision::Deny),
+        (b"\x1b", OperatorDecision::Deny),
+        (b"yesyesyesyesyesyesyesyesyesyesyesyesyesyesyesyes\r", OperatorDecision::Deny),
     ];
     for (line, expected) in lines {
         let pty = Pty::new();
         assert_eq!(&pty.answer(risky(), ready, &[line]), expected, "{line:?}");
     }
     let pty = Pty::new();
-    assert_eq!(pty.answer(risky(), ready, &[b"explain\r", b"yes\r"]), Say::Once);
+    assert_eq!(pty.answer(risky(), ready, &[b"explain\r", b"yes\r"]), OperatorDecision::Once);
     let pty = Pty::new();
-    assert_eq!(pty.answer(World::new(&["make"], Risk::Critical), ready, &[b"a\r"]), Say::Deny);
+    assert_eq!(pty.answer(World::new(&["make"], Risk::Critical), ready, &[b"a\r"]), OperatorDecision::Deny);
 }
 
 #[test]
@@ -263,7 +267,7 @@ fn silence_is_a_no() {
     let pty = Pty::new();
     let before = pty.mode();
     let start = Instant::now();
-    assert_eq!(pty.ask(World::make(), Duration::from_secs(1)).join().unwrap(), Err(Silence::TimedOut));
+    assert_eq!(pty.ask(World::make(), Duration::from_secs(1)).join().unwrap(), Err(NoAnswer::TimedOut));
     assert!(start.elapsed() < Duration::from_secs(30));
     pty.wait_for(1, "no answer: denied");
     same_mode(&before, &pty.mode());
@@ -273,7 +277,7 @@ fn silence_is_a_no() {
 fn a_terminal_that_goes_away_is_a_no() {
     let (mut master, path) = pair();
     let asking = thread::spawn(move || {
-        let mut device = Device::on(device::open(&path).unwrap(), PATIENCE, NOBODY_ELSE).unwrap();
+        let mut device = PromptTty::on(tty::open(&path).unwrap(), PATIENCE, NOBODY_ELSE).unwrap();
         asked(&mut device, &World::make())
     });
     let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
@@ -283,18 +287,18 @@ fn a_terminal_that_goes_away_is_a_no() {
     }
     let start = Instant::now();
     drop(master);
-    assert_eq!(asking.join().unwrap(), Err(Silence::Gone));
+    assert_eq!(asking.join().unwrap(), Err(NoAnswer::Gone));
     assert!(start.elapsed() < Duration::from_secs(30), "it was the end of the terminal, not of patience");
 }
 
 #[test]
 fn a_terminal_that_nobody_reads_is_a_no() {
     let (master, path) = pair();
-    let mut device = Device::on(device::open(&path).unwrap(), Duration::from_secs(1), NOBODY_ELSE).unwrap();
+    let mut device = PromptTty::on(tty::open(&path).unwrap(), Duration::from_secs(1), NOBODY_ELSE).unwrap();
     let words = "x".repeat(1_000_000);
     let world = World::new(&["echo", &words], Risk::Medium);
-    assert_eq!(device.write(&world.prompt(PATIENCE).whole(80, STYLE)), Err(Silence::TimedOut));
-    assert_eq!(asked(&mut device, &world), Err(Silence::TimedOut));
+    assert_eq!(device.write(&world.prompt(PATIENCE).render(80, STYLE)), Err(NoAnswer::TimedOut));
+    assert_eq!(asked(&mut device, &world), Err(NoAnswer::TimedOut));
     drop(master);
 }
 
@@ -304,7 +308,7 @@ fn a_raw_terminal_is_asked_properly_and_stays_raw() {
     let mut raw = pty.mode();
     raw.make_raw();
     tcsetattr(&pty.slave, OptionalActions::Now, &raw).unwrap();
-    assert_eq!(pty.answer(World::make(), READY, &[b"o"]), Say::Once);
+    assert_eq!(pty.answer(World::make(), READY, &[b"o"]), OperatorDecision::Once);
     assert!(!pty.mode().output_modes.contains(OutputModes::OPOST));
     pty.wait_for(1, "> allowed once\r\n");
     let seen = pty.seen();
@@ -319,7 +323,7 @@ fn nothing_is_echoed_and_no_key_is_a_signal_while_it_asks() {
     let unwanted = LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
     assert!(!pty.mode().local_modes.intersects(unwanted));
     pty.type_in(b"\x03");
-    assert_eq!(asking.join().unwrap(), Ok(Say::Deny));
+    assert_eq!(asking.join().unwrap(), Ok(OperatorDecision::Deny));
     assert!(pty.mode().local_modes.contains(unwanted), "and back afterwards");
     pty.wait_for(1, "> denied\r\n");
 }
@@ -343,25 +347,103 @@ fn a_change_of_size_is_no_answer() {
     pty.type_in(b"e");
     pty.wait_for(2, READY);
     pty.type_in(b"o");
-    assert_eq!(asking.join().unwrap(), Ok(Say::Once));
+    assert_eq!(asking.join().unwrap(), Ok(OperatorDecision::Once));
+}
+
+const MORE: &str = "[d]eny --";
+
+/// 60 lines do not fit into 24 rows.
+fn long() -> World {
+    let lines: Vec<String> = (0..60).map(|n| format!("echo {n}")).collect();
+    World::new(&lines.iter().map(String::as_str).collect::<Vec<_>>(), Risk::Medium)
 }
 
 #[test]
-fn a_megabyte_can_be_seen_whole_and_takes_the_word() {
-    let words = "x".repeat(1_000_000);
-    let big = || World::new(&[&words], Risk::Low);
-    let ready = "`view` show more) > ";
+fn a_question_longer_than_the_screen_is_answered_behind_its_last_line_alone() {
     let pty = Pty::new();
-    assert_eq!(pty.answer(big(), ready, &[b"view\r", b"yes\r"]), Say::Once);
-    assert!(pty.seen().matches('x').count() >= 1_000_000);
+    let asking = pty.ask(long(), PATIENCE);
+    for (index, early) in [&b"o"[..], b"s", b"a", b"o\r", b"e", b"yes\r", b"x"].iter().enumerate() {
+        pty.wait_for(index + 1, MORE);
+        pty.type_in(early);
+        pty.wait_for(index + 1, "not yet: there is more below");
+    }
+    assert!(!asking.is_finished() && !pty.seen().contains("echo 59"), "{}", pty.seen());
+    for screenful in 0..3 {
+        pty.wait_for(8 + screenful, MORE);
+        assert!(!pty.seen().contains(READY));
+        pty.type_in(b" ");
+    }
+    pty.wait_for(1, READY);
+    assert!(pty.seen().contains("echo 59"), "{}", pty.seen());
+    pty.type_in(b"o");
+    assert_eq!(asking.join().unwrap(), Ok(OperatorDecision::Once));
+}
+
+#[test]
+fn a_no_is_taken_on_every_screenful() {
+    for no in [&b"d"[..], b"n", b"\r", b"\x03", b"\x04"] {
+        let pty = Pty::new();
+        assert_eq!(pty.answer(long(), MORE, &[b" ", no]), OperatorDecision::Deny, "{no:?}");
+        assert!(!pty.seen().contains(READY));
+    }
     let pty = Pty::new();
-    assert_eq!(pty.answer(big(), ready, &[b"o\r"]), Say::Deny);
+    let junk: Vec<&[u8]> = vec![b"x"; 20];
+    assert_eq!(pty.answer(long(), MORE, &junk), OperatorDecision::Deny, "nobody waits for ever");
+}
+
+#[test]
+fn a_yes_on_the_command_line_is_confirmed_behind_the_last_line_alone() {
+    for (keys, expected) in [(&[&b"y"[..], b" ", b" ", b" "][..], true), (&[b"d"], false)] {
+        let pty = Pty::new();
+        let path = pty.path.clone();
+        let asking = thread::spawn(move || {
+            let mut device = PromptTty::on(tty::open(&path).unwrap(), PATIENCE, NOBODY_ELSE).unwrap();
+            confirm(&mut device, &long().prompt(PATIENCE), "allow it once", STYLE).unwrap()
+        });
+        for (index, keys) in keys.iter().enumerate() {
+            pty.wait_for(index + 1, MORE);
+            pty.type_in(keys);
+        }
+        if expected {
+            pty.wait_for(1, "anything else denies > ");
+            pty.type_in(b"y");
+        }
+        assert_eq!(asking.join().unwrap(), expected);
+    }
+}
+
+#[test]
+fn an_answer_after_the_screen_changed_its_size_is_asked_for_again() {
+    let pty = Pty::new();
+    let asking = pty.ask(World::make(), PATIENCE);
+    pty.wait_for(1, READY);
+    pty.resize(24, 60);
+    pty.type_in(b"o");
+    pty.wait_for(2, "ringfence asks");
+    pty.wait_for(2, READY);
+    assert!(!asking.is_finished());
+    pty.type_in(b"o");
+    assert_eq!(asking.join().unwrap(), Ok(OperatorDecision::Once));
+    let pty = Pty::new();
+    let asking = pty.ask(World::make(), PATIENCE);
+    pty.wait_for(1, READY);
+    pty.resize(24, 60);
+    pty.type_in(b"d");
+    assert_eq!(asking.join().unwrap(), Ok(OperatorDecision::Deny), "a no is one all the same");
+}
+
+#[test]
+fn no_line_is_left_for_the_terminal_to_break() {
+    let tree = format!("ask: a person\n`- x\n{}\n", "ringfence asks ".repeat(30));
+    for line in pages::fitted(&tree, 40).lines().skip(3) {
+        assert!(line.starts_with(": ") && line.len() <= 40, "{line}");
+    }
 }
 
 #[test]
 fn without_a_terminal_nobody_is_asked() {
     let not_a_terminal = tempfile::tempfile().unwrap();
-    assert!(Device::on(not_a_terminal, PATIENCE, NOBODY_ELSE).is_err());
+    assert!(PromptTty::on(not_a_terminal, PATIENCE, NOBODY_ELSE).is_err());
 }
 
 #[test]
@@ -372,12 +454,12 @@ fn an_answer_from_elsewhere_ends_the_question() {
     let (path, flag) = (pty.path.clone(), Arc::clone(&answered));
     let asking = thread::spawn(move || {
         let elsewhere = || flag.load(Ordering::Relaxed);
-        let mut device = Device::on(device::open(&path).unwrap(), PATIENCE, &elsewhere).unwrap();
+        let mut device = PromptTty::on(tty::open(&path).unwrap(), PATIENCE, &elsewhere).unwrap();
         asked(&mut device, &World::make())
     });
     pty.wait_for(1, READY);
     answered.store(true, Ordering::Relaxed);
-    assert_eq!(asking.join().unwrap(), Err(Silence::Elsewhere));
+    assert_eq!(asking.join().unwrap(), Err(NoAnswer::Elsewhere));
     same_mode(&before, &pty.mode());
 }
 
@@ -386,11 +468,11 @@ fn a_reason_is_asked_for_where_it_has_to_be_given() {
     for (typed, expected) in [(&b"it is needed\r"[..], "it is needed"), (b"\r", ""), (b"x\x03", "")] {
         let pty = Pty::new();
         let mut world = World::make();
-        world.request.reason_rule = ReasonRule::Required;
+        world.request.reason_requirement = ReasonRequirement::Required;
         let path = pty.path.clone();
         let asking = thread::spawn(move || {
-            let mut device = Device::on(device::open(&path).unwrap(), PATIENCE, NOBODY_ELSE).unwrap();
-            let conversation = Conversation { prompt: world.prompt(PATIENCE), question: None };
+            let mut device = PromptTty::on(tty::open(&path).unwrap(), PATIENCE, NOBODY_ELSE).unwrap();
+            let conversation = ApprovalDialog { prompt: world.prompt(PATIENCE), question: None };
             answer(&mut device, &conversation, STYLE).unwrap()
         });
         pty.wait_for(1, READY);
@@ -399,8 +481,8 @@ fn a_reason_is_asked_for_where_it_has_to_be_given() {
         pty.type_in(typed);
         let (say, reason) = asking.join().unwrap();
         match expected {
-            "" => assert_eq!((say, reason.as_deref()), (Say::Deny, Some("none given"))),
-            given => assert_eq!((say, reason.as_deref()), (Say::Once, Some(given))),
+            "" => assert_eq!((say, reason.as_deref()), (OperatorDecision::Deny, Some("none given"))),
+            given => assert_eq!((say, reason.as_deref()), (OperatorDecision::Once, Some(given))),
         }
     }
 }
@@ -418,11 +500,10 @@ fn a_yes_of_the_command_line_is_confirmed_after_everything_was_shown() {
         let pty = Pty::new();
         let path = pty.path.clone();
         let asking = thread::spawn(move || {
-            let mut device = Device::on(device::open(&path).unwrap(), PATIENCE, NOBODY_ELSE).unwrap();
-            confirm(&mut device, &World::new(&["it"], risk).prompt(PATIENCE), ("allow it once", STYLE))
-                .unwrap()
+            let mut device = PromptTty::on(tty::open(&path).unwrap(), PATIENCE, NOBODY_ELSE).unwrap();
+            confirm(&mut device, &World::new(&["it"], risk).prompt(PATIENCE), "allow it once", STYLE).unwrap()
         });
-        pty.wait_for(1, "anything else is no > ");
+        pty.wait_for(1, "anything else denies > ");
         pty.type_in(keys);
         assert_eq!(asking.join().unwrap(), expected, "{risk} {keys:?}");
         assert!(pty.seen().contains("│ it") && pty.seen().contains("allow it once?"), "{}", pty.seen());

@@ -1,10 +1,10 @@
 use clap::{Args, ValueEnum};
 
-use super::{Network, Place};
+use super::{NetworkArgs, PolicyArgs};
 
 /// An agent that Ringfence knows how to talk to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Agent {
+pub(crate) enum AgentKind {
     ClaudeCode,
     Codex,
     Gemini,
@@ -13,7 +13,7 @@ pub(crate) enum Agent {
     Opencode,
 }
 
-impl std::fmt::Display for Agent {
+impl std::fmt::Display for AgentKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::ClaudeCode => "claude-code",
@@ -27,9 +27,9 @@ impl std::fmt::Display for Agent {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Init {
+pub(crate) struct InitArgs {
     #[command(flatten)]
-    pub(crate) change: Change,
+    pub(crate) change: SettingsChangeArgs,
     /// For codex: besides the hook, leave everything it does to `ringfence exec-server`
     #[arg(long, requires = "agent")]
     pub(crate) exec_server: bool,
@@ -37,9 +37,9 @@ pub(crate) struct Init {
 
 /// Settings of agents that are changed.
 #[derive(Debug, Args)]
-pub(crate) struct Change {
+pub(crate) struct SettingsChangeArgs {
     /// Only this agent; without it every agent that is found
-    pub(crate) agent: Option<Agent>,
+    pub(crate) agent: Option<AgentKind>,
     /// Show what would be changed, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -56,12 +56,12 @@ queue of `ringfence approvals`. There is no parameter of a tool that switches an
 Examples:
   claude mcp add ringfence -- ringfence mcp
   codex mcp add ringfence -- ringfence mcp --agent codex")]
-pub(crate) struct Mcp {
+pub(crate) struct McpArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: PolicyArgs,
     #[command(flatten)]
-    pub(crate) network: Network,
-    /// Let the client put questions to its user, where it can. Whoever controls the client can then answer them
+    pub(crate) network: NetworkArgs,
+    /// Let the client put questions to its user, where it can. A program that controls the client can then answer them
     #[arg(long)]
     pub(crate) elicit: bool,
 }
@@ -79,16 +79,16 @@ Speaks the exec-server protocol of Codex on standard input and output. In `envir
   args = [\"exec-server\"]
 
 What Codex says of its own sandbox narrows what policy gives. What needs a person waits in the queue of `ringfence approvals`.")]
-pub(crate) struct ExecServer {
+pub(crate) struct ExecServerArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: PolicyArgs,
     #[command(flatten)]
-    pub(crate) network: Network,
+    pub(crate) network: NetworkArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Status {
-    /// One JSON object on stdout
+pub(crate) struct StatusArgs {
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,96 +1,103 @@
-//! What was typed after `ringfence approvals`.
+//! Arguments of `ringfence approvals` and `ringfence grants`.
 
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
-use ringfence_types::units::Duration;
+use ringfence_types::units::HumanDuration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApprovalsCommand {
-    /// The questions that wait for an answer
+    /// List pending approvals
     List {
-        /// One JSON object
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// One question, whole
+    /// Show one approval
     Show {
-        /// Its id; a unique beginning is enough
+        /// The id or a unique prefix
         id: String,
-        /// One JSON object
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Say yes to a question, after it was shown
-    Approve(Box<Approve>),
-    /// Say no to a question
+    /// Approve a request, after showing it
+    Approve(Box<ApproveArgs>),
+    /// Deny a request
     Deny {
-        /// Its id; a unique beginning is enough
+        /// The id or a unique prefix
         id: String,
-        /// Why
+        /// The reason, for the record
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Wait for questions and answer them here
+    /// Wait for approval requests and answer them here
     Watch {
-        /// One JSON object per line for each question and answer, without asking
+        /// Print one JSON object per request and answer, without asking
         #[arg(long)]
         json: bool,
     },
-    /// The stored answers that hold, and what they would have saved
-    Grants {
-        /// One JSON object
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GrantsCommand {
+    /// List active grants and how many past requests each would have answered
+    List {
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Take stored answers back
-    Revoke(Revoke),
+    /// Revoke grants
+    Revoke(RevokeArgs),
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A yes takes a person at a terminal: the question is shown there, and one key confirms it (a whole word for what is risky).
+Approving needs a terminal. It shows the request, and one key confirms it; a risky request needs a whole word.
 
 Examples:
   ringfence approvals approve 3fa1
   ringfence approvals approve 3fa1 --session
   ringfence approvals approve 3fa1 --always=2 --expires 7d --uses 20
-  ringfence approvals approve 3fa1 -- git push --dry-run     (this instead of what was asked)")]
-pub(crate) struct Approve {
-    /// Its id; a unique beginning is enough
+  ringfence approvals approve 3fa1 --replace -- git push --dry-run")]
+pub(crate) struct ApproveArgs {
+    /// The id or a unique prefix
     pub(crate) id: String,
-    /// This time only (the default)
+    /// Allow this call once (the default)
     #[arg(long, conflicts_with_all = ["session", "always"])]
     pub(crate) once: bool,
-    /// The same for the rest of the session
+    /// Allow the same action for the rest of the session
     #[arg(long, conflicts_with = "always")]
     pub(crate) session: bool,
-    /// Store the rule that the question offers, the Nth where there are several
+    /// Store the Nth offered grant [default: the first]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     pub(crate) always: Option<usize>,
-    /// How long a stored answer holds: 12h, 7d
+    /// Lifetime of the grant: 12h, 7d
     #[arg(long, value_name = "TIME")]
-    pub(crate) expires: Option<Duration>,
-    /// How often a stored answer can be used
+    pub(crate) expires: Option<HumanDuration>,
+    /// Number of uses of the grant
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) uses: Option<u32>,
-    /// Why
+    /// The reason, for the record
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// What may run instead, once; it is judged like anything else
-    #[arg(last = true, value_name = "CMD", conflicts_with_all = ["session", "always"])]
-    pub(crate) instead: Vec<OsString>,
+    /// Run CMD instead, once; policy evaluates it as any other command
+    #[arg(long, requires = "replacement", conflicts_with_all = ["session", "always"])]
+    pub(crate) replace: bool,
+    /// The replacement, with --replace
+    #[arg(last = true, value_name = "CMD", requires = "replace")]
+    pub(crate) replacement: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Revoke {
-    /// The id of a stored answer; a unique beginning is enough
+pub(crate) struct RevokeArgs {
+    /// The id of a grant or a unique prefix
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub(crate) grant: Option<String>,
-    /// All of them
+    /// Revoke all grants
     #[arg(long)]
     pub(crate) all: bool,
-    /// Why
+    /// The reason, for the record
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
 }

@@ -13,7 +13,7 @@ pub(crate) enum ConfigCommand {
     },
     /// What it says about questions and the daemon, without secrets (`ringfence policy show` has the policy)
     Show {
-        /// One JSON object on stdout
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },

@@ -1,7 +1,7 @@
-//! Flags that weaken a guarantee. They are typed by whoever starts Ringfence, and are nowhere else.
+//! Flags that weaken a guarantee. They exist on the command line only: the user who starts Ringfence types them.
 
 use clap::Args;
-use ringfence_runtime::authz::DangerFlags;
+use ringfence_authz::DangerFlags;
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct DangerArgs {

@@ -1,16 +1,15 @@
-//! What was typed after `ringfence token`, `device` and `operator`.
+//! Arguments of `ringfence token`, `device` and `operator`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use ringfence_types::Scope;
-use ringfence_types::units::Duration;
+use ringfence_types::units::HumanDuration;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-A token is shown once, on standard output; what is kept is a digest of it. Whoever owns the state directory can always make
-one, also when every other is lost.
+A token is printed once; Ringfence stores only its digest. The owner of the state directory can always create another.
 
 Examples:
   ringfence token create ci --scope run --workspace ~/src/app --expires 30d
@@ -18,35 +17,35 @@ Examples:
   ringfence token list
   ringfence token revoke 3fa1")]
 pub(crate) enum TokenCommand {
-    /// Make a token
+    /// Create a token
     Create(Box<TokenCreate>),
-    /// Every token, without its secret
+    /// List tokens, without secrets
     List {
-        /// Also what was revoked or has expired
+        /// Also revoked and expired tokens
         #[arg(long)]
         all: bool,
-        /// One JSON object on stdout
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Everything about one token but its secret
+    /// Show a token, without its secret
     Show {
-        /// Its id; a unique beginning is enough
+        /// The id or a unique prefix
         id: String,
-        /// One JSON object on stdout
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// End a token, and all that were made with it
+    /// Revoke a token and all tokens created with it
     Revoke {
-        /// Its id; a unique beginning is enough
+        /// The id or a unique prefix
         id: String,
     },
-    /// Replace the secret of a token; the old one ends, everything else stays
+    /// Replace the secret of a token; the old secret becomes invalid
     Rotate {
-        /// Its id; a unique beginning is enough
+        /// The id or a unique prefix
         id: String,
-        /// One JSON object on stdout
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
@@ -54,95 +53,95 @@ pub(crate) enum TokenCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct TokenCreate {
-    /// What it is for, in your words
+    /// Label for people
     pub(crate) label: String,
     #[command(flatten)]
     pub(crate) rights: RightsArgs,
-    /// After which it ends: 12h, 30d
+    /// Lifetime: 12h, 30d
     #[arg(long, value_name = "TIME", default_value = "90d")]
-    pub(crate) expires: Duration,
-    /// It ends only when it is revoked
+    pub(crate) expires: HumanDuration,
+    /// No expiry; the token ends when it is revoked
     #[arg(long, conflicts_with = "expires")]
     pub(crate) no_expiry: bool,
-    /// The operator that it is for; without it you
+    /// The operator that owns it [default: you]
     #[arg(long, value_name = "NAME")]
     pub(crate) operator: Option<String>,
-    /// One JSON object on stdout
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RightsArgs {
-    /// What it may do: read, run, approve, pair, admin. None contains another
+    /// Scopes: read, run, approve, pair, admin; none includes another
     #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',')]
     pub(crate) scopes: Vec<Scope>,
-    /// Only in this workspace and below it; without it in all
+    /// Only this workspace and directories below it [default: all workspaces]
     #[arg(long = "workspace", value_name = "DIR")]
     pub(crate) workspaces: Vec<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-A device keeps a key, shows that it has it, and is let in by an operator who types the code that the device shows. Its token
-lives for an hour; the key gets the next one, for 90 days.
+A device has its own key. An operator pairs it by typing the code that the device shows. Its token is valid for one hour;
+the key gets new tokens for 90 days.
 
 Examples:
   ringfence device pair phone --scope read,approve --out phone.json     (shows a code, waits)
   ringfence device approve 3fa1b-09c2d                                  (in another terminal)
   ringfence device refresh phone.json")]
 pub(crate) enum DeviceCommand {
-    /// Ask to be let in as a device, and wait until an operator has answered
+    /// Request pairing and wait for an operator
     Pair {
-        /// What the device is called
+        /// Label of the device
         label: String,
         #[command(flatten)]
         rights: RightsArgs,
-        /// New file for the key of the device; only you can read it
+        /// New file for the key of the device, readable by you only
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
-    /// Devices, and requests that wait for an operator
+    /// List devices and pending pairings
     List {
-        /// One JSON object on stdout
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Let a device in
+    /// Approve a pairing
     Approve {
-        /// As the device shows it
+        /// The code that the device shows
         code: String,
-        /// Only these of the scopes that it asks for
+        /// Only these of the requested scopes
         #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',')]
         scopes: Vec<Scope>,
     },
-    /// Say no to a request
+    /// Refuse a pairing
     Refuse {
-        /// As the device shows it
+        /// The code that the device shows
         code: String,
     },
-    /// The next token of a device
+    /// Print the next token of a device
     Refresh {
-        /// What `device pair` wrote
+        /// The file of `device pair`
         file: PathBuf,
     },
-    /// End a device
+    /// Revoke a device
     Revoke {
-        /// Its id; a unique beginning is enough
+        /// The id or a unique prefix
         id: String,
     },
 }
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-A password is read from a prompt, or from standard input where that is no terminal; never from the command line.
+Passwords are read from a prompt, or from standard input if it is not a terminal; never from the command line.
 
 Examples:
   ringfence operator add ann --scope read,approve
-  ringfence operator passwd ann
-  pass show ringfence/ann | ringfence operator passwd ann")]
+  ringfence operator set-password ann
+  pass show ringfence/ann | ringfence operator set-password ann")]
 pub(crate) enum OperatorCommand {
-    /// A new operator
+    /// Add an operator
     Add {
         /// a-z, 0-9 and . _ - @
         name: String,
@@ -151,18 +150,18 @@ pub(crate) enum OperatorCommand {
         #[arg(hide = true)]
         typed: Vec<OsString>,
     },
-    /// Another password; browsers that are signed in with the old one are signed out
-    Passwd {
+    /// Set the password of an operator; web sessions of the operator end
+    SetPassword {
         name: String,
         #[arg(hide = true)]
         typed: Vec<OsString>,
     },
-    /// Every operator
+    /// List operators
     List {
-        /// One JSON object on stdout
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Remove an operator, and revoke all that is theirs
+    /// Remove an operator and revoke all credentials of that operator
     Rm { name: String },
 }

@@ -7,7 +7,7 @@ use ringfence_types::{ImageName, OciRuntime};
 
 /// Where a container is made.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct InContainer {
+pub(crate) struct ContainerArgs {
     /// Image of `ringfence image list` to run in, with --backend container; without it the first of the policy
     #[arg(long, value_name = "NAME")]
     pub(crate) image: Option<ImageName>,
@@ -49,7 +49,7 @@ pub(crate) enum ImageCommand {
     List {
         #[command(flatten)]
         engine: EngineArgs,
-        /// One JSON object on stdout
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },

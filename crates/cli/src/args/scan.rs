@@ -24,7 +24,7 @@ Examples:
 As a pre-commit hook, in .git/hooks/pre-commit:
   #!/bin/sh
   exec ringfence scan --staged")]
-pub(crate) struct Scan {
+pub(crate) struct ScanArgs {
     /// One JSON object per finding and line: rule, file, line, column, start, end, encoding, confidence, fingerprint
     #[arg(long, conflicts_with = "sarif")]
     pub(crate) json: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Scan {
     /// Lines that the next commit adds
     #[arg(long, conflicts_with = "paths")]
     pub(crate) staged: bool,
-    /// Findings that somebody has looked at, with reasons and dates (docs/scan.md)
+    /// Findings that a person has reviewed, with reasons and dates (docs/scan.md)
     #[arg(long, value_name = "FILE")]
     pub(crate) allowlist: Option<PathBuf>,
     /// Rules besides the built-in ones (docs/scan.md); may be given more than once

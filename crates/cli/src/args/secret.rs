@@ -1,16 +1,16 @@
-//! What was typed after `ringfence secret`.
+//! Arguments of `ringfence secret`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use ringfence_runtime::secrets::SecretName;
-use ringfence_types::{Delivery, KeyPlace, SecretClass};
+use ringfence_types::{CredentialLocation, Delivery, SecretClass};
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-A value is read from a prompt, or from standard input where that is no terminal; never from the command line. No command
-shows it again.
+Values are read from a prompt, or from standard input if it is not a terminal; never from the command line. No command
+shows a value again.
 
 Examples:
   ringfence secret set github-token                        (asks for the value)
@@ -19,30 +19,30 @@ Examples:
   ringfence secret import-env NPM_TOKEN --deliver env
   ringfence run --secret github-token -- sh -c 'gh auth login --with-token < \"$GITHUB_TOKEN_FILE\"'")]
 pub(crate) enum SecretCommand {
-    /// Keep a new secret
+    /// Store a new secret
     Set {
         name: SecretName,
         #[command(flatten)]
-        kind: Kind,
+        kind: SecretKindArgs,
         #[command(flatten)]
         scope: ScopeArgs,
-        /// The variable that says where the file is, or holds the value (without it NAME_FILE or NAME)
+        /// Variable that names the file or holds the value [default: NAME_FILE or NAME]
         #[arg(long, value_name = "VAR")]
         env_name: Option<String>,
         #[arg(hide = true)]
         typed: Vec<OsString>,
     },
-    /// Keep variables of the environment as secrets, all of them or none
+    /// Store environment variables as secrets, all or none
     ImportEnv {
         #[command(flatten)]
-        kind: Kind,
+        kind: SecretKindArgs,
         #[command(flatten)]
         scope: ScopeArgs,
-        /// The variables; each becomes a secret of the same name
+        /// Variables; each becomes a secret of the same name
         #[arg(required = true, value_name = "VAR")]
         names: Vec<SecretName>,
     },
-    /// Replace the value of a secret; everything else about it stays
+    /// Replace the value of a secret
     Rotate {
         name: SecretName,
         #[command(flatten)]
@@ -50,43 +50,43 @@ pub(crate) enum SecretCommand {
         #[arg(hide = true)]
         typed: Vec<OsString>,
     },
-    /// Forget a secret
+    /// Remove a secret
     Rm {
         name: SecretName,
         #[command(flatten)]
         scope: ScopeArgs,
     },
-    /// What is kept, without the values
+    /// List secrets, without values
     List {
-        /// One JSON object on stdout
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Everything about one secret but its value
-    ShowMeta {
+    /// Show a secret, without its value
+    Show {
         name: SecretName,
         #[command(flatten)]
         scope: ScopeArgs,
-        /// One JSON object on stdout
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
 }
 
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Kind {
-    /// provider: never enters a sandbox; tool: may be given to one
+pub(crate) struct SecretKindArgs {
+    /// provider: never enters a sandbox; tool: may enter one
     #[arg(long, value_name = "CLASS", default_value = "tool")]
     pub(crate) class: SecretClass,
-    /// How a tool gets it: file (the default), env (every program inside can read it) or proxy-only
+    /// Delivery of a tool secret: file (the default), env (every program inside can read it) or proxy-only
     #[arg(long, value_name = "HOW")]
     pub(crate) deliver: Option<Delivery>,
-    /// Host that the proxy may send it to
+    /// Host to which the proxy may send it
     #[arg(long = "host", value_name = "HOST[:PORT]")]
     pub(crate) hosts: Vec<String>,
-    /// Where in a request the proxy puts it, instead of where keys for its host usually are
-    #[arg(long = "place", value_name = "header:NAME|query:NAME")]
-    pub(crate) places: Vec<KeyPlace>,
+    /// Where the proxy puts it in a request [default: the usual location for its host]
+    #[arg(long = "credential-location", value_name = "header:NAME|query:NAME")]
+    pub(crate) credential_locations: Vec<CredentialLocation>,
 }
 
 #[derive(Debug, Args)]

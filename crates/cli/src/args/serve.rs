@@ -1,51 +1,51 @@
-//! What was typed after `ringfence serve`.
+//! Arguments of `ringfence serve`.
 
 use std::path::PathBuf;
 
 use clap::Args;
-use ringfence_types::units::{Duration, UnitError};
+use ringfence_types::units::{HumanDuration, UnitError};
 
 use super::DangerArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Listens at a socket of this user alone. Whoever owns the socket may do everything; everybody else shows a token
-(`ringfence token`). SIGTERM ends it: nothing new begins, what runs may end by itself for a while, then it is ended.
+The daemon listens on a Unix socket of this user. The owner of the socket has all rights; other clients need a token
+(`ringfence token`). SIGTERM stops the daemon: it starts nothing new and ends running calls after --drain-timeout.
 
-What a session asks for with a token is at most what the policy gives by itself; the owner of the socket chooses as
-`ringfence run` does. `--danger` and the two beside it are nowhere but here: no file, session or token sets them.
+A session created with a token never gets more than the defaults of the policy; the owner of the socket chooses as with
+`ringfence run`. The danger flags can be set here only, not by a file, a session or a token.
 
 Examples:
   ringfence serve
-  ringfence serve --check                     look whether it could start, and serve nothing
+  ringfence serve --check                     check the configuration and exit
   ringfence session create --workspace ~/src -- claude")]
-pub(crate) struct Serve {
-    /// Where to listen; without it `$XDG_RUNTIME_DIR/ringfence/daemon.sock`
+pub(crate) struct ServeArgs {
+    /// Socket path [default: $XDG_RUNTIME_DIR/ringfence/daemon.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Policy file of the operator instead of `$XDG_CONFIG_HOME/ringfence/config.toml`
+    /// Policy file of the operator [default: $XDG_CONFIG_HOME/ringfence/config.toml]
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
-    /// Look whether it could start, say what is wrong, and serve nothing
+    /// Check the configuration and exit
     #[arg(long)]
     pub(crate) check: bool,
-    /// The most sessions at once
+    /// Limit of sessions at once
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) max_sessions: usize,
-    /// The most calls at once, of all sessions together
+    /// Limit of calls at once, in all sessions
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) max_calls: usize,
-    /// How long calls may take to end by themselves when the daemon is ended; 0s: they are ended at once
+    /// Time that running calls have when the daemon stops; 0s ends them at once
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_or_none)]
-    pub(crate) drain: Duration,
+    pub(crate) drain_timeout: HumanDuration,
     #[command(flatten)]
     pub(crate) danger: DangerArgs,
 }
 
-/// Elsewhere no time at all makes no sense.
-fn time_or_none(text: &str) -> Result<Duration, UnitError> {
+/// Only here a duration of zero is allowed.
+fn time_or_none(text: &str) -> Result<HumanDuration, UnitError> {
     match text {
-        "0" | "0ms" | "0s" => Ok(Duration(0)),
+        "0" | "0ms" | "0s" => Ok(HumanDuration(0)),
         text => text.parse(),
     }
 }

@@ -1,4 +1,4 @@
-//! What was typed after `ringfence session`.
+//! Arguments of `ringfence session`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
 use ringfence_api::{CallSignal, SessionLimits};
-use ringfence_types::units::{self, Duration, Size};
+use ringfence_types::units::{self, ByteSize, HumanDuration};
 use ringfence_types::{NetMode, Profile};
 
-use super::{Place, Variable};
+use super::{EnvArg, PolicyArgs};
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
@@ -18,186 +18,187 @@ Examples:
   id=$(ringfence session create --memory 1g --pids 64)
   echo text | ringfence session run $id -- wc -c
   call=$(ringfence session run --background $id -- make test)
-  ringfence session logs $id $call            its output, until it ends
+  ringfence session logs $id $call            its output until it ends
   ringfence session signal $id $call INT
   ringfence session stop $id")]
 pub(crate) enum SessionCommand {
-    /// Start a session in the daemon, with a program as its agent or for calls alone
-    Create(Box<CreateSession>),
-    /// The sessions of the daemon
+    /// Start a daemon session, with or without an agent program
+    Create(Box<SessionCreateArgs>),
+    /// List daemon sessions
     List {
         #[command(flatten)]
-        daemon: AtDaemon,
-        /// Also those that are over
+        daemon: DaemonArgs,
+        /// Also sessions that have ended
         #[arg(long)]
         all: bool,
     },
-    /// One session of the daemon
+    /// Show a daemon session
     Show {
         #[command(flatten)]
-        daemon: AtDaemon,
-        /// Its id
-        id: String,
-    },
-    /// End a session of the daemon, with everything that runs in it
-    Stop {
-        #[command(flatten)]
-        daemon: AtDaemon,
-        /// Its id
-        id: String,
-    },
-    /// Run a command in a session of the daemon
-    Run(Box<SessionRun>),
-    /// What was run in a session: numbers, states and exit codes
-    Calls {
-        #[command(flatten)]
-        daemon: AtDaemon,
+        daemon: DaemonArgs,
         /// The id of the session
         id: String,
     },
-    /// The output of a call in the background, until it ends
+    /// End a daemon session and everything that runs in it
+    Stop {
+        #[command(flatten)]
+        daemon: DaemonArgs,
+        /// The id of the session
+        id: String,
+    },
+    /// Run a command in a daemon session
+    Run(Box<SessionRunArgs>),
+    /// List the calls of a session with number, state and exit code
+    Calls {
+        #[command(flatten)]
+        daemon: DaemonArgs,
+        /// The id of the session
+        id: String,
+    },
+    /// Print the output of a background call until it ends
     Logs {
         #[command(flatten)]
-        call: OneCall,
-        /// Only what comes after this piece; `--json` shows the numbers
+        call: CallArgs,
+        /// Start after this chunk; `--json` prints the numbers
         #[arg(long, value_name = "N", default_value_t = 0)]
         after: u64,
     },
     /// Send a signal to a call
     Signal {
         #[command(flatten)]
-        call: OneCall,
+        call: CallArgs,
         /// INT, TERM, KILL, HUP, USR1 or USR2
         signal: SignalName,
     },
-    /// Give standard input to a call that was started with `run --background --interactive`, and end its input
+    /// Send standard input to a call started with `run --background --interactive`, and close it
     Input {
         #[command(flatten)]
-        call: OneCall,
-        /// More may come later
+        call: CallArgs,
+        /// Do not close the input of the call
         #[arg(long)]
         keep_open: bool,
     },
-    /// End a call, also one that waits for a person
+    /// End a call, also one that waits for an approval
     Cancel {
         #[command(flatten)]
-        call: OneCall,
+        call: CallArgs,
     },
-    /// What happens in a session, as it happens, until it ends
+    /// Print the events of a session until it ends
     Activity {
         #[command(flatten)]
-        daemon: AtDaemon,
+        daemon: DaemonArgs,
         /// The id of the session
         id: String,
-        /// Begin after this event; without it, from now on
+        /// Start after this event [default: only new events]
         #[arg(long, value_name = "N")]
         after: Option<u64>,
     },
-    /// Say what is done in a session; people see it, marked as an allegation
-    Report {
+    /// Report activity of an agent; people see it, marked as untrusted
+    ReportActivity {
         #[command(flatten)]
-        daemon: AtDaemon,
+        daemon: DaemonArgs,
         /// The id of the session
         id: String,
-        /// What it is: `thinking`, `tool`, `message` or another word
+        /// The activity: `thinking`, `tool`, `message` or another word
         #[arg(long, value_name = "WORD", default_value = "message")]
-        kind: String,
+        activity: String,
         /// The text
-        text: String,
+        #[arg(value_name = "TEXT")]
+        claim: String,
     },
-    /// End a session that was started with `run --session NAME`
+    /// End a local session, started with `run --session NAME`
     End {
         #[command(flatten)]
-        place: Place,
+        place: PolicyArgs,
         /// Its name
         name: String,
     },
 }
 
-/// Which daemon, and how its answer is shown.
+/// The daemon and the output format.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct AtDaemon {
-    /// The socket of the daemon; without it where the daemon of this user says that it listens
+pub(crate) struct DaemonArgs {
+    /// Socket of the daemon [default: the daemon of this user]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// One JSON object, or one on each line
+    /// Print one JSON object, or one per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 /// A call of a session.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct OneCall {
+pub(crate) struct CallArgs {
     #[command(flatten)]
-    pub(crate) daemon: AtDaemon,
+    pub(crate) daemon: DaemonArgs,
     /// The id of the session
     pub(crate) id: String,
-    /// The number of the call; `session calls` has it
+    /// The number of the call (see `session calls`)
     pub(crate) call: u64,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without `-- PROGRAM` the session only takes calls (`ringfence session run`). Limits hold for everything in it together;
-what is not said is as the policy says.")]
-pub(crate) struct CreateSession {
+Without `-- PROGRAM` the session only accepts calls (`ringfence session run`). Limits apply to the whole session.
+Limits that are not given come from the policy.")]
+pub(crate) struct SessionCreateArgs {
     #[command(flatten)]
-    pub(crate) daemon: AtDaemon,
-    /// What may happen at most: review, guarded, workspace, strict, air-gapped, or danger where the daemon permits it
+    pub(crate) daemon: DaemonArgs,
+    /// Profile: review, guarded, workspace, strict, air-gapped, or danger if the daemon allows it
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<Profile>,
-    /// The directory to work in; without it the git repository around the current directory, or that directory
+    /// Workspace directory [default: the enclosing git repository, else the current directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
-    /// The agent that asks: its section of the policy narrows what it may do
+    /// Name of the agent; its section of the policy applies
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// The network of the session: none, filtered or full
+    /// Network: none, filtered or full
     #[arg(long, value_name = "MODE")]
     pub(crate) net: Option<NetMode>,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
-    /// A variable for everything that runs in it
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(Variable::try_from))]
-    pub(crate) env: Vec<Variable>,
-    /// A secret of the operator that it gets
+    /// Variable for every command of the session
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(EnvArg::try_from))]
+    pub(crate) env: Vec<EnvArg>,
+    /// Release this secret to the session
     #[arg(long = "secret", value_name = "NAME")]
     pub(crate) secrets: Vec<String>,
-    /// It ends after this time
+    /// Stop the session after this time
     #[arg(long, value_name = "TIME")]
-    pub(crate) timeout: Option<Duration>,
-    /// It ends when nothing was asked of it for this time
+    pub(crate) timeout: Option<HumanDuration>,
+    /// Stop the session after this idle time
     #[arg(long, value_name = "TIME")]
-    pub(crate) idle_timeout: Option<Duration>,
-    /// The session that it is a part of
+    pub(crate) idle_timeout: Option<HumanDuration>,
+    /// The parent session
     #[arg(long, value_name = "ID")]
     pub(crate) parent: Option<String>,
-    /// A word for people
+    /// Label for people
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
-    /// The program that is the agent; the session ends with it
+    /// The agent program; the session ends with it
     #[arg(last = true, value_name = "PROGRAM")]
-    pub(crate) provider: Vec<String>,
+    pub(crate) agent_argv: Vec<String>,
 }
 
-/// Under the names that they have for `ringfence run`.
+/// Limits, with the names of `ringfence run`.
 #[derive(Debug, Args)]
 pub(crate) struct LimitArgs {
     /// Memory limit, at least 8m: 512m, 2g
-    #[arg(long, value_name = "SIZE", value_parser = Size::memory)]
-    memory: Option<Size>,
-    /// Most processes and threads at once
+    #[arg(long, value_name = "SIZE", value_parser = ByteSize::memory)]
+    memory: Option<ByteSize>,
+    /// Limit of processes and threads
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(units::PROCESSES))]
     pids: Option<u64>,
-    /// Processor time limit, of each process
+    /// CPU time limit of each process
     #[arg(long, value_name = "TIME")]
-    cpu_time: Option<Duration>,
-    /// Most open files
+    cpu_time: Option<HumanDuration>,
+    /// Limit of open files of each process
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(units::OPEN_FILES))]
-    open_files: Option<u64>,
-    /// Largest file that may be written: 100m
+    max_open_files: Option<u64>,
+    /// Limit of the size of a written file: 100m
     #[arg(long, value_name = "SIZE")]
-    file_size: Option<Size>,
+    file_size: Option<ByteSize>,
 }
 
 impl From<&LimitArgs> for SessionLimits {
@@ -205,8 +206,8 @@ impl From<&LimitArgs> for SessionLimits {
         Self {
             memory_bytes: typed.memory.map(|size| size.0),
             processes: typed.pids,
-            cpu_seconds: typed.cpu_time.map(Duration::whole_seconds),
-            open_files: typed.open_files,
+            cpu_seconds: typed.cpu_time.map(HumanDuration::whole_seconds),
+            open_files: typed.max_open_files,
             file_size_bytes: typed.file_size.map(|size| size.0),
         }
     }
@@ -214,27 +215,27 @@ impl From<&LimitArgs> for SessionLimits {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Standard input is read to its end and given to the command, at most 700 KiB; a terminal is not read. The exit code is that
-of the command, as with `ringfence run`. When this is ended, so is the command, unless it runs in the background.")]
-pub(crate) struct SessionRun {
+Standard input is sent to the command, at most 700 KiB; a terminal is not read. The exit code is that of the command, as
+with `ringfence run`. The command ends with this process, unless it runs in the background.")]
+pub(crate) struct SessionRunArgs {
     #[command(flatten)]
-    pub(crate) daemon: AtDaemon,
-    /// Directory to run in, relative to the workspace
+    pub(crate) daemon: DaemonArgs,
+    /// Working directory, relative to the workspace
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
-    /// Variable for the command (names that steer loaders, shells, git … are refused)
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(Variable::try_from))]
-    pub(crate) env: Vec<Variable>,
+    /// Variable for the command; names that steer loaders, shells or git are refused
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(EnvArg::try_from))]
+    pub(crate) env: Vec<EnvArg>,
     /// Wall-clock limit: 30s, 5m, 1h, 500ms
     #[arg(long, value_name = "TIME")]
-    pub(crate) timeout: Option<Duration>,
-    /// What it is for: shown to whoever is asked, as an allegation
+    pub(crate) timeout: Option<HumanDuration>,
+    /// The agent's stated reason; shown to the approver as untrusted
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// Do not wait: print the number of the call, for `session logs`, `signal`, `input` and `cancel`
+    /// Do not wait; print the number of the call, for `session logs`, `signal`, `input` and `cancel`
     #[arg(long)]
     pub(crate) background: bool,
-    /// Its input stays open for `session input`
+    /// Keep standard input open for `session input`
     #[arg(long, requires = "background")]
     pub(crate) interactive: bool,
     /// The id of the session
@@ -244,12 +245,12 @@ pub(crate) struct SessionRun {
     pub(crate) command: Vec<String>,
 }
 
-/// A signal as people write it.
+/// The name of a signal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SignalName(pub(crate) CallSignal);
 
 #[derive(Debug, thiserror::Error)]
-#[error("a call is sent INT, TERM, KILL, HUP, USR1 or USR2")]
+#[error("unknown signal; known: INT, TERM, KILL, HUP, USR1, USR2")]
 pub(crate) struct SignalNameError;
 
 impl FromStr for SignalName {

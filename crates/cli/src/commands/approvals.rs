@@ -1,35 +1,34 @@
-//! `ringfence approvals`: the questions that wait, from any terminal.
+//! `ringfence approvals`: pending approvals, from any terminal.
 
+mod backend;
 mod grants;
-mod place;
 mod watch;
 
 use std::process::ExitCode;
 
-use ringfence_runtime::approval::{AnswerError, Awaited, Reply, Say, Terms};
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::ledger::{ApprovalDecision, ApprovalRequest, Timestamp};
-use ringfence_types::{Bytes, Call, Principal};
+use ringfence_authz::env::ApproverPresence;
+use ringfence_ledger::{ApprovalDecision, ApprovalRequest, Timestamp};
+use ringfence_runtime::approvals::{GrantTerms, OperatorDecision, OperatorReply, ReplyError, WaiterStatus};
+use ringfence_types::{ByteString, Call, Principal};
 use serde::Serialize;
 
-use crate::approval::{self, Explains, Need, Prompt, Terminal, span};
-use crate::args::{ApprovalsCommand, Approve, FAILED};
+use crate::approval::{self, ApprovalScreen, ControllingTerminal, ExplainSupport, OperatorRequirement, span};
+use crate::args::{ApprovalsCommand, ApproveArgs, FAILED, GrantsCommand};
 use crate::commands::run::{self, print_json};
-use crate::daemon::Daemon;
+use crate::daemon_client::DaemonClient;
 use crate::environment::Environment;
 use crate::error;
-use crate::explain::Style;
-use crate::output::say;
-use place::{Asked, Outcome, Place, PlaceError};
+use crate::explain::TextStyle;
+use crate::output::{OutputFormat, say};
+use backend::{AnswerOutcome, ApprovalBackend, ApprovalBackendError, ApprovalEntry};
 
-/// Of a question whose asker is gone.
-const GONE: &str =
-    "whoever asked is gone: a yes is for the next call that is the same, once, while this has time";
-/// The answer did not count, or there was nothing to answer.
+/// Note for an orphaned approval.
+const GONE: &str = "orphaned: the requester is gone; an approval counts once, for the next identical call";
+/// The answer did not count, or there was no approval.
 const NOT_COUNTED: u8 = 1;
 
 pub(crate) fn run(command: ApprovalsCommand) -> ExitCode {
-    let desk = match Desk::open() {
+    let desk = match ApprovalClient::open() {
         Ok(desk) => desk,
         Err(code) => return code,
     };
@@ -39,67 +38,67 @@ pub(crate) fn run(command: ApprovalsCommand) -> ExitCode {
         ApprovalsCommand::Approve(approve) => desk.approve(&approve),
         ApprovalsCommand::Deny { id, reason } => desk.deny(&id, reason),
         ApprovalsCommand::Watch { json } => watch::run(desk, json.into()),
-        ApprovalsCommand::Grants { json } => grants::list(&desk, json.into()),
-        ApprovalsCommand::Revoke(revoke) => grants::revoke(&desk, &revoke),
     };
     done.unwrap_or_else(|code| code)
 }
 
-/// Who reads the answer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
-    People,
-    Json,
+pub(crate) fn run_grants(command: GrantsCommand) -> ExitCode {
+    let done = ApprovalClient::open().and_then(|desk| match command {
+        GrantsCommand::List { json } => grants::list(&desk, json.into()),
+        GrantsCommand::Revoke(revoke) => grants::revoke(&desk, &revoke),
+    });
+    done.unwrap_or_else(|code| code)
 }
 
-impl From<bool> for Form {
-    fn from(json: bool) -> Self {
-        if json { Self::Json } else { Self::People }
-    }
-}
-
-/// Where an operator answers.
-struct Desk {
+/// An operator's access to approvals.
+struct ApprovalClient {
     environment: Environment,
-    place: Place,
+    place: ApprovalBackend,
 }
 
-impl Desk {
+impl ApprovalClient {
     fn open() -> Result<Self, ExitCode> {
         let environment = Environment::read();
-        let refused = approval::authenticate(&environment, Need::Nothing).err();
-        // What runs in a session is refused in any case, and makes no ledger of its own on the way.
+        let refused = approval::authenticate(&environment, OperatorRequirement::Nothing).err();
+        // A process in a session is refused in any case, and must not create a ledger.
         if let (Some(refusal), false) = (&refused, approval::has_ledger(&environment)) {
             return Err(error::refused(refusal));
         }
-        let place = match Daemon::find(&environment).filter(|_| refused.is_none()) {
-            Some(daemon) => Place::Daemon(Box::new(daemon)),
-            None => Place::Here(Box::new(run::runtime(&environment, Attendance::Unattended)?)),
+        let place = match DaemonClient::find(&environment).filter(|_| refused.is_none()) {
+            Some(daemon) => ApprovalBackend::Daemon(Box::new(daemon)),
+            None => {
+                ApprovalBackend::Here(Box::new(run::runtime(&environment, ApproverPresence::Unattended)?))
+            }
         };
         let desk = Self { environment, place };
-        desk.operator(Need::Nothing, "look at questions")?;
+        desk.operator(OperatorRequirement::Nothing, "list approvals")?;
         Ok(desk)
     }
 
-    /// Who acts. Somebody who may not is written down.
-    fn operator(&self, need: Need, purpose: &str) -> Result<Principal, ExitCode> {
+    /// The acting operator. The ledger records a refusal.
+    fn operator(&self, need: OperatorRequirement, purpose: &str) -> Result<Principal, ExitCode> {
         match &self.place {
-            Place::Daemon(_) => approval::require(&self.environment, need, purpose),
-            Place::Here(runtime) => approval::authenticate(&self.environment, need).map_err(|refusal| {
-                approval::record(runtime, &refusal, purpose);
-                error::refused(&refusal)
-            }),
+            ApprovalBackend::Daemon(_) => approval::require(&self.environment, need, purpose),
+            ApprovalBackend::Here(runtime) => {
+                approval::authenticate(&self.environment, need).map_err(|refusal| {
+                    approval::record(runtime, &refusal, purpose);
+                    error::refused(&refusal)
+                })
+            }
         }
     }
 
-    fn list(&self, form: Form) -> Result<ExitCode, ExitCode> {
+    fn list(&self, form: OutputFormat) -> Result<ExitCode, ExitCode> {
         let pending = self.place.pending().map_err(|error| error.told(FAILED))?;
-        if form == Form::Json {
-            print_json(&List { schema: 1, questions: pending.iter().map(Question::of).collect() });
+        if form == OutputFormat::Json {
+            print_json(&ApprovalListJson {
+                schema: 1,
+                approvals: pending.iter().map(ApprovalEntryJson::of).collect(),
+            });
             return Ok(ExitCode::SUCCESS);
         }
         if pending.is_empty() {
-            say!("nobody waits for an answer");
+            say!("no pending approvals");
         }
         for question in &pending {
             let request = &question.request;
@@ -110,145 +109,148 @@ impl Desk {
                 span(left(request)),
                 summary(request)
             );
-            if question.awaited == Awaited::ByNobody {
+            if question.awaited == WaiterStatus::Orphaned {
                 say!("  {}", GONE);
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn find(&self, id: &str) -> Result<Asked, ExitCode> {
+    fn find(&self, id: &str) -> Result<ApprovalEntry, ExitCode> {
         self.place.find(id).map_err(|error| error.told(NOT_COUNTED))
     }
 
-    fn show(&self, id: &str, form: Form) -> Result<ExitCode, ExitCode> {
+    fn show(&self, id: &str, form: OutputFormat) -> Result<ExitCode, ExitCode> {
         let question = self.find(id)?;
-        if form == Form::Json {
+        if form == OutputFormat::Json {
             let decision = question.decision.as_ref();
-            print_json(&Shown { schema: 1, question: Question::of(&question), decision });
+            print_json(&ApprovalJson { schema: 1, question: ApprovalEntryJson::of(&question), decision });
             return Ok(ExitCode::SUCCESS);
         }
-        let style = Style::of(&self.environment.all, &std::io::stdout());
-        let prompt = Prompt::new(&question.request, left(&question.request), Explains::No);
-        say!("{}", prompt.card(100, style).trim_end());
+        let style = TextStyle::of(&self.environment.all, &std::io::stdout());
+        let prompt = ApprovalScreen::new(&question.request, left(&question.request), ExplainSupport::No);
+        say!("{}", prompt.render(100, style).trim_end());
         for vote in &question.votes {
-            say!("voted        {} by {}", vote.vote.word(), vote.by);
+            say!("voted        {} by {}", vote.vote.word(), vote.actor);
         }
         match &question.decision {
             Some(decision) => {
-                say!("answered     {} by {}", approval::word(decision.answer), decision.by);
+                say!("answered     {} by {}", approval::word(decision.answer), decision.actor);
                 if let Some(reason) = &decision.reason {
-                    say!("because      {}", shown(reason));
+                    say!("reason       {}", shown(reason));
                 }
             }
-            None if question.awaited == Awaited::ByNobody => say!("answered     not yet; {GONE}"),
+            None if question.awaited == WaiterStatus::Orphaned => say!("answered     not yet; {GONE}"),
             None => say!("answered     not yet"),
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn approve(&self, approve: &Approve) -> Result<ExitCode, ExitCode> {
-        let by = self.operator(Need::Terminal, &format!("approve {}", shown(&approve.id)))?;
+    fn approve(&self, approve: &ApproveArgs) -> Result<ExitCode, ExitCode> {
+        let by = self.operator(OperatorRequirement::Terminal, &format!("approve {}", shown(&approve.id)))?;
         let question = self.find(&approve.id)?;
         if let Some(decision) = &question.decision {
-            let by = Box::new(decision.by.clone());
-            return Err(not_counted(AnswerError::AnsweredBefore { answer: decision.answer, by }));
+            let by = Box::new(decision.actor.clone());
+            return Err(not_counted(ReplyError::AnsweredBefore { answer: decision.answer, by }));
         }
         let say = meant(approve, &question.request)?;
         let waiting = self.place.wait(&question.request).map_err(|error| error.told(NOT_COUNTED))?;
-        let confirmed =
-            Terminal::new(&self.environment).confirmed(waiting.as_ref(), &meaning(&say, question.awaited));
+        let confirmed = ControllingTerminal::new(&self.environment)
+            .confirmed(waiting.as_ref(), &meaning(&say, question.awaited));
         if let Some(decision) = waiting.decided() {
             return Err(not_counted_text(&approval::told(&decision)));
         }
         if confirmed != Some(true) {
             return Err(not_counted_text("nothing was answered"));
         }
-        self.answered(&question, Reply { by, say, reason: approve.reason.clone() })
+        self.answered(&question, OperatorReply { by, say, reason: approve.reason.clone() })
     }
 
     fn deny(&self, id: &str, reason: Option<String>) -> Result<ExitCode, ExitCode> {
-        let by = self.operator(Need::Nothing, &format!("deny {}", shown(id)))?;
-        self.answered(&self.find(id)?, Reply { by, say: Say::Deny, reason })
+        let by = self.operator(OperatorRequirement::Nothing, &format!("deny {}", shown(id)))?;
+        self.answered(&self.find(id)?, OperatorReply { by, say: OperatorDecision::Deny, reason })
     }
 
-    /// Gives an answer to a question as it was shown, and says what came of it.
-    fn answered(&self, question: &Asked, reply: Reply) -> Result<ExitCode, ExitCode> {
+    /// Answers an approval as it was shown, and prints the result.
+    fn answered(&self, question: &ApprovalEntry, reply: OperatorReply) -> Result<ExitCode, ExitCode> {
         let answered = self.place.answer(&self.environment, question, reply);
         let request = &question.request;
         match answered.map_err(|error| error.told(NOT_COUNTED))? {
-            Outcome::Decided { answer, stored } => {
+            AnswerOutcome::Decided { answer, stored } => {
                 say!("{}: {}", request.transaction, approval::word(answer));
                 stored.iter().for_each(|held| grants::stored(held));
             }
-            Outcome::Counted { approve, deny } => {
+            AnswerOutcome::Counted { approve, deny } => {
                 let quorum = request.quorum;
-                say!("counted: {approve} of {} for it, {deny} of {} against", quorum.approve, quorum.deny);
+                say!("vote counted: {approve} of {} approve, {deny} of {} deny", quorum.approve, quorum.deny);
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// What was typed, as an answer to this question.
-fn meant(approve: &Approve, request: &ApprovalRequest) -> Result<Say, ExitCode> {
+/// The answer that the arguments mean.
+fn meant(approve: &ApproveArgs, request: &ApprovalRequest) -> Result<OperatorDecision, ExitCode> {
     let time = approve.expires.map(|time| std::time::Duration::from_millis(time.0));
-    let terms = Terms::within(time, approve.uses).map_err(not_counted)?;
-    if !approve.instead.is_empty() {
-        let argv = approve.instead.iter().map(|word| Bytes::from(word.as_os_str()));
-        return Say::instead(request, argv.collect()).map_err(not_counted);
+    let terms = GrantTerms::within(time, approve.uses).map_err(not_counted)?;
+    if approve.replace {
+        let argv = approve.replacement.iter().map(|word| ByteString::from(word.as_os_str()));
+        return OperatorDecision::instead(request, argv.collect()).map_err(not_counted);
     }
     if approve.session {
-        return Ok(Say::Session(terms));
+        return Ok(OperatorDecision::Session(terms));
     }
     match approve.always {
-        Some(number) => Ok(Say::AlwaysHere { offer: number.saturating_sub(1), terms }),
-        None if terms != Terms::default() => Err(error::failed_text(
-            "`--expires` and `--uses` are about a stored answer",
+        Some(number) => Ok(OperatorDecision::AlwaysHere { offer: number.saturating_sub(1), terms }),
+        None if terms != GrantTerms::default() => Err(error::failed_text(
+            "`--expires` and `--uses` apply to a grant",
             Some("add `--session` or `--always`"),
         )),
-        None => Ok(Say::Once),
+        None => Ok(OperatorDecision::Once),
     }
 }
 
 fn shown(text: &str) -> String {
-    Bytes::from(text).display()
+    ByteString::from(text).display()
 }
 
-fn meaning(say: &Say, awaited: Awaited) -> String {
+fn meaning(say: &OperatorDecision, awaited: WaiterStatus) -> String {
     match say {
-        Say::Once if awaited == Awaited::ByNobody => {
-            "nobody waits for it now: allow the next call that is the same, once".to_owned()
+        OperatorDecision::Once if awaited == WaiterStatus::Orphaned => {
+            "the requester is gone: allow the next identical call, once".to_owned()
         }
-        Say::Once => "allow it once".to_owned(),
-        Say::Edited(call) => match call.as_ref() {
+        OperatorDecision::Once => "allow this call once".to_owned(),
+        OperatorDecision::Edited(call) => match call.as_ref() {
             Call::Exec(exec) => {
-                let words: Vec<String> = exec.argv.iter().map(Bytes::quoted).collect();
-                format!("allow this instead, once: {}", words.join(" "))
+                let words: Vec<String> = exec.argv.iter().map(ByteString::quoted).collect();
+                format!("run this instead, once: {}", words.join(" "))
             }
-            _ => "allow something else instead, once".to_owned(),
+            _ => "allow a replacement, once".to_owned(),
         },
-        Say::Session(_) => "allow the same for the rest of the session".to_owned(),
-        Say::AlwaysHere { offer, .. } => format!("always allow number {} of `always here`", offer + 1),
-        Say::Deny => "deny it".to_owned(),
+        OperatorDecision::Session(_) => "allow the same for the rest of the session".to_owned(),
+        OperatorDecision::AlwaysHere { offer, .. } => {
+            format!("always allow number {} of `always here`", offer + 1)
+        }
+        OperatorDecision::Deny => "deny it".to_owned(),
     }
 }
 
 fn left(request: &ApprovalRequest) -> std::time::Duration {
-    request.expires.duration_since(Timestamp::now()).try_into().unwrap_or_default()
+    request.expires_at.duration_since(Timestamp::now()).try_into().unwrap_or_default()
 }
 
-/// The first line of what would happen.
+/// The first line of the action.
 fn summary(request: &ApprovalRequest) -> String {
-    let line = request.card.blocks.first().and_then(|block| block.lines.first()).cloned().unwrap_or_default();
+    let line =
+        request.prompt.blocks.first().and_then(|block| block.lines.first()).cloned().unwrap_or_default();
     match line.char_indices().nth(100) {
         Some((end, _)) => format!("{}...", line.split_at(end).0),
         None => line,
     }
 }
 
-fn not_counted(error: AnswerError) -> ExitCode {
-    PlaceError::from(error).told(NOT_COUNTED)
+fn not_counted(error: ReplyError) -> ExitCode {
+    ApprovalBackendError::from(error).told(NOT_COUNTED)
 }
 
 fn not_counted_text(text: &str) -> ExitCode {
@@ -258,42 +260,41 @@ fn not_counted_text(text: &str) -> ExitCode {
 
 /// What `approvals list --json` prints, schema 1.
 #[derive(Serialize)]
-struct List<'a> {
+struct ApprovalListJson<'a> {
     schema: u32,
-    questions: Vec<Question<'a>>,
+    approvals: Vec<ApprovalEntryJson<'a>>,
 }
 
 /// What `approvals show --json` prints, schema 1.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ApprovalJson<'a> {
     schema: u32,
     #[serde(flatten)]
-    question: Question<'a>,
-    /// `null` while it waits.
+    question: ApprovalEntryJson<'a>,
+    /// `null` while it is pending.
     decision: Option<&'a ApprovalDecision>,
 }
 
-/// One question.
+/// One approval.
 #[derive(Serialize)]
-struct Question<'a> {
+struct ApprovalEntryJson<'a> {
     id: &'a str,
-    asked: Timestamp,
+    requested_at: Timestamp,
     seconds_left: u64,
     request: &'a ApprovalRequest,
     votes: usize,
-    /// Nobody waits for the answer any more.
-    asker_gone: bool,
+    orphaned: bool,
 }
 
-impl<'a> Question<'a> {
-    fn of(question: &'a Asked) -> Self {
+impl<'a> ApprovalEntryJson<'a> {
+    fn of(question: &'a ApprovalEntry) -> Self {
         Self {
             id: question.request.transaction.as_str(),
-            asked: question.asked,
+            requested_at: question.asked,
             seconds_left: left(&question.request).as_secs(),
             request: &question.request,
             votes: question.votes.len(),
-            asker_gone: question.awaited == Awaited::ByNobody,
+            orphaned: question.awaited == WaiterStatus::Orphaned,
         }
     }
 }

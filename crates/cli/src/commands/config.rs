@@ -1,26 +1,26 @@
-//! `ringfence config`: the operator's file, checked and shown.
+//! `ringfence config`: checks and shows the operator's file.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence_daemon::check_telemetry;
-use ringfence_runtime::Setup;
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::policy::{
-    ApprovalSettings, DaemonSettings, HeaderSource, Settings, TelemetrySettings, Tls,
+use ringfence_authz::env::ApproverPresence;
+use ringfence_authz::policy::{
+    ApprovalSettings, DaemonSettings, HeaderSource, OperatorSettings, TelemetrySettings, TlsSettings,
 };
-use ringfence_types::Bytes;
+use ringfence_daemon::check_telemetry;
+use ringfence_runtime::HostSetup;
+use ringfence_types::ByteString;
 use serde::Serialize;
 
 use crate::args::ConfigCommand;
-use crate::asked;
 use crate::commands::run::print_json;
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
-use crate::output::{self, note, say};
+use crate::output::{self, OutputFormat, note, say};
+use crate::policy_resolution;
 
 pub(crate) fn run(command: ConfigCommand) -> ExitCode {
     let done = match command {
@@ -30,10 +30,10 @@ pub(crate) fn run(command: ConfigCommand) -> ExitCode {
     done.unwrap_or_else(|code| code)
 }
 
-/// The same as a start does: who owns it, who may write it, what it says.
+/// The checks of a start: owner, permissions, content.
 fn check(named: Option<&Path>) -> Result<ExitCode, ExitCode> {
     let (environment, setup) = surroundings()?;
-    let settings = asked::settings(&environment, &setup, named)?;
+    let settings = policy_resolution::settings(&environment, &setup, named)?;
     if let Some(telemetry) = &settings.telemetry {
         check_telemetry(&setup.state_dir, telemetry)
             .map_err(|error| error::failed(&error, error.hint().as_deref()))?;
@@ -43,30 +43,33 @@ fn check(named: Option<&Path>) -> Result<ExitCode, ExitCode> {
     match fs::metadata(path) {
         Ok(_) => {
             secrets_are_private(path)?;
-            say!("{}: ok", Bytes::from(path).display());
+            say!("{}: ok", ByteString::from(path).display());
         }
         Err(_) => {
-            note!("ringfence: there is no `{}`; the built-in profiles hold", Bytes::from(path).display())
+            note!(
+                "ringfence: `{}` does not exist; the built-in profiles apply",
+                ByteString::from(path).display()
+            )
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn surroundings() -> Result<(Environment, Setup), ExitCode> {
+fn surroundings() -> Result<(Environment, HostSetup), ExitCode> {
     let environment = Environment::read();
-    let setup =
-        host::setup(&environment, Attendance::Unattended).map_err(|error| error::failed(&error, None))?;
+    let setup = host::setup(&environment, ApproverPresence::Unattended)
+        .map_err(|error| error::failed(&error, None))?;
     Ok((environment, setup))
 }
 
-/// Secrets belong in `ringfence secret`. One that is here all the same is at least nobody else's to read.
+/// Secrets belong in `ringfence secret`. A file that contains one must at least be private.
 fn secrets_are_private(path: &Path) -> Result<(), ExitCode> {
     const OTHERS: u32 = 0o077;
-    // What cannot be read cannot be called fine.
+    // An unreadable file must not pass the check.
     let text = fs::read_to_string(path).map_err(|error| error::failed(&error, None))?;
     let open = fs::metadata(path).is_ok_and(|found| found.mode() & OTHERS != 0);
     if open && output::clean(&text) != text {
-        let shown = Bytes::from(path).display();
+        let shown = ByteString::from(path).display();
         let hint = format!("`chmod 600 {shown}`, and keep it with `ringfence secret set` instead");
         let what = format!("`{shown}` holds what looks like a secret, and others may read it");
         return Err(error::failed_text(&what, Some(&hint)));
@@ -74,38 +77,27 @@ fn secrets_are_private(path: &Path) -> Result<(), ExitCode> {
     Ok(())
 }
 
-#[derive(Clone, Copy)]
-enum Form {
-    Text,
-    Json,
-}
-
-impl From<bool> for Form {
-    fn from(json: bool) -> Self {
-        if json { Self::Json } else { Self::Text }
-    }
-}
-
 /// Schema 1.
 #[derive(Serialize)]
-struct Shown {
+struct ConfigJson {
     schema: u32,
     settings: Vec<(&'static str, String)>,
 }
 
-fn show(form: Form) -> Result<ExitCode, ExitCode> {
+fn show(form: OutputFormat) -> Result<ExitCode, ExitCode> {
     let (environment, setup) = surroundings()?;
-    let Settings { approvals, daemon, telemetry } = asked::settings(&environment, &setup, None)?;
+    let OperatorSettings { approvals, daemon, telemetry } =
+        policy_resolution::settings(&environment, &setup, None)?;
     let mut lines = of_approvals(&approvals);
     lines.extend(of_daemon(&daemon));
     lines.extend(of_telemetry(telemetry.as_ref()));
     let settings: Vec<(&'static str, String)> =
         lines.into_iter().map(|(key, value)| (key, output::clean(&value))).collect();
     match form {
-        Form::Json => print_json(&Shown { schema: 1, settings }),
-        Form::Text => {
-            settings.iter().for_each(|(key, value)| say!("{key} = {}", Bytes::from(value.as_str()).display()))
-        }
+        OutputFormat::Json => print_json(&ConfigJson { schema: 1, settings }),
+        OutputFormat::Text => settings
+            .iter()
+            .for_each(|(key, value)| say!("{key} = {}", ByteString::from(value.as_str()).display())),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -117,18 +109,24 @@ fn of_approvals(approvals: &ApprovalSettings) -> Vec<(&'static str, String)> {
         ("approvals.timeout", by_default(approvals.timeout.map(|time| time.to_string()), "by risk")),
         ("approvals.quorum.approve", approvals.quorum.approve.to_string()),
         ("approvals.quorum.deny", approvals.quorum.deny.to_string()),
-        ("approvals.reason", if approvals.reason_required { "required" } else { "optional" }.to_owned()),
-        ("approvals.grant_expiry", by_default(approvals.grant_expiry.map(|time| time.to_string()), "30d")),
+        ("approvals.require_reason", approvals.reason_required.to_string()),
+        (
+            "approvals.grant_lifetime",
+            by_default(approvals.grant_lifetime.map(|time| time.to_string()), "30d"),
+        ),
         ("approvals.notify", words.join(" ")),
     ];
     if let Some(webhook) = &approvals.webhook {
         lines.push(("approvals.webhook.url", masked(&webhook.url)));
-        lines.push(("approvals.webhook.secret_file", Bytes::from(webhook.secret_file.as_path()).display()));
+        lines.push((
+            "approvals.webhook.secret_file",
+            ByteString::from(webhook.secret_file.as_path()).display(),
+        ));
     }
     lines
 }
 
-/// Many services take whoever knows the path of a webhook for its owner.
+/// Many services authenticate a webhook by its path alone.
 fn masked(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -143,12 +141,12 @@ fn of_daemon(daemon: &DaemonSettings) -> Vec<(&'static str, String)> {
         ("daemon.origins", daemon.origins.join(" ")),
     ];
     match &daemon.tls {
-        Tls::Off => lines.push(("daemon.tls", "off".to_owned())),
-        Tls::Generated => lines.push(("daemon.tls", "generated".to_owned())),
-        Tls::Files { certificate, key } => {
+        TlsSettings::Off => lines.push(("daemon.tls", "off".to_owned())),
+        TlsSettings::Generated => lines.push(("daemon.tls", "generated".to_owned())),
+        TlsSettings::Files { certificate, key } => {
             lines.push(("daemon.tls", "files".to_owned()));
-            lines.push(("daemon.certificate", Bytes::from(certificate.as_path()).display()));
-            lines.push(("daemon.key", Bytes::from(key.as_path()).display()));
+            lines.push(("daemon.certificate", ByteString::from(certificate.as_path()).display()));
+            lines.push(("daemon.key", ByteString::from(key.as_path()).display()));
         }
     }
     lines
@@ -165,13 +163,13 @@ fn of_telemetry(telemetry: Option<&TelemetrySettings>) -> Vec<(&'static str, Str
         ("telemetry.queue", telemetry.queue.to_string()),
     ];
     if let Some(authority) = &telemetry.authority {
-        lines.push(("telemetry.authority", Bytes::from(authority.as_path()).display()));
+        lines.push(("telemetry.authority", ByteString::from(authority.as_path()).display()));
     }
     for header in &telemetry.headers {
-        // Where the value is, never what it is.
+        // The source of the value, never the value.
         let from = match &header.source {
             HeaderSource::Secret(name) => format!("secret `{name}`"),
-            HeaderSource::File(path) => format!("file `{}`", Bytes::from(path.as_path()).display()),
+            HeaderSource::File(path) => format!("file `{}`", ByteString::from(path.as_path()).display()),
         };
         lines.push(("telemetry.headers", format!("{} from {from}", header.name)));
     }

@@ -1,19 +1,22 @@
-//! `ringfence doctor`: what this machine enforces, by trying; `--attack` runs the escape battery.
+//! `ringfence doctor`: tests what this machine enforces; `--attack` runs the escape battery.
+
+mod product_fence;
 
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use ringfence_authz::env::ApproverPresence;
+use ringfence_battery::{AttemptResult, AttemptVerdict, BatteryReport, BatterySetup, attempts, run_battery};
+use ringfence_container::{ContainerEngine, EngineKind, EnginePrivilege};
 use ringfence_runtime::Runtime;
-use ringfence_runtime::attack::{self, AttemptResult, BatteryReport, Verdict};
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::container::{Engine, EngineKind, Privilege};
-use ringfence_runtime::doctor::{self, Examination, Examined, Product, TRIED};
-use ringfence_runtime::images::{Images, ImagesError};
-use ringfence_types::{Backend, Bytes, Level};
+use ringfence_runtime::doctor::{self, BackendReport, DoctorReport, TRIED};
+use ringfence_runtime::images::{ImageList, ImageListError};
+use ringfence_types::{Backend, ByteString, ControlLevel};
 use serde::Serialize;
 
-use crate::args::Doctor;
+use self::product_fence::{ProductFence, battery_event};
+use crate::args::DoctorArgs;
 use crate::commands::run::{self, print_json};
 use crate::engine;
 use crate::environment::Environment;
@@ -21,14 +24,14 @@ use crate::error;
 use crate::host;
 use crate::output::{aside, note, say};
 use crate::own;
-use crate::status::{self, Guarded};
+use crate::status::{self, AgentStatus};
 
-/// The battery found a way out, or the floor is not met.
+/// The battery found an escape, or the floor is not met.
 const NOT_WHOLE: u8 = 1;
 
-pub(crate) fn run(doctor: &Doctor) -> ExitCode {
+pub(crate) fn run(doctor: &DoctorArgs) -> ExitCode {
     let environment = Environment::read();
-    let runtime = match run::runtime(&environment, Attendance::Unattended) {
+    let runtime = match run::runtime(&environment, ApproverPresence::Unattended) {
         Ok(runtime) => runtime,
         Err(code) => return code,
     };
@@ -45,26 +48,26 @@ pub(crate) fn run(doctor: &Doctor) -> ExitCode {
 }
 
 #[derive(Serialize)]
-struct Examined1<'a> {
+struct BackendReportJson<'a> {
     schema: u32,
     #[serde(flatten)]
-    examination: &'a Examination,
-    agents: &'a [Guarded],
-    engines: &'a [FoundEngine],
+    examination: &'a DoctorReport,
+    agents: &'a [AgentStatus],
+    engines: &'a [EngineJson],
 }
 
-/// A socket at one of the usual places, or the one that was named.
+/// A socket at one of the usual places, or the named one.
 #[derive(Serialize)]
-struct FoundEngine {
-    socket: Bytes,
+struct EngineJson {
+    socket: ByteString,
     kind: Option<EngineKind>,
     version: Option<String>,
-    privilege: Option<Privilege>,
+    privilege: Option<EnginePrivilege>,
     /// Why it cannot be used.
     failure: Option<String>,
 }
 
-fn engines(doctor: &Doctor, environment: &Environment) -> Vec<FoundEngine> {
+fn engines(doctor: &DoctorArgs, environment: &Environment) -> Vec<EngineJson> {
     let named = doctor.container.engine.engine.is_some();
     let sockets = if named {
         vec![engine::socket(&doctor.container.engine, environment)]
@@ -74,17 +77,17 @@ fn engines(doctor: &Doctor, environment: &Environment) -> Vec<FoundEngine> {
     sockets.iter().map(|socket| found(socket)).collect()
 }
 
-fn found(socket: &Path) -> FoundEngine {
-    let shown = Bytes::from(socket);
-    match Engine::connect(socket) {
-        Ok(engine) => FoundEngine {
+fn found(socket: &Path) -> EngineJson {
+    let shown = ByteString::from(socket);
+    match ContainerEngine::connect(socket) {
+        Ok(engine) => EngineJson {
             socket: shown,
             kind: Some(engine.kind),
             version: Some(engine.version.clone()),
             privilege: Some(engine.privilege),
             failure: None,
         },
-        Err(error) => FoundEngine {
+        Err(error) => EngineJson {
             socket: shown,
             kind: None,
             version: None,
@@ -94,7 +97,7 @@ fn found(socket: &Path) -> FoundEngine {
     }
 }
 
-fn print_engines(engines: &[FoundEngine]) {
+fn print_engines(engines: &[EngineJson]) {
     say!("\nengines for `container`");
     for engine in engines {
         let socket = engine.socket.display();
@@ -112,7 +115,7 @@ fn print_engines(engines: &[FoundEngine]) {
     }
 }
 
-fn examine(doctor: &Doctor, environment: &Environment, runtime: &Runtime, base: &Path) -> ExitCode {
+fn examine(doctor: &DoctorArgs, environment: &Environment, runtime: &Runtime, base: &Path) -> ExitCode {
     let image = engine::in_image(&doctor.container, environment);
     let with_image = image.is_some().then_some(Backend::Container);
     let all = || TRIED.into_iter().chain(with_image).collect();
@@ -124,7 +127,12 @@ fn examine(doctor: &Doctor, environment: &Environment, runtime: &Runtime, base: 
     };
     let agents = status::probed(environment, base);
     if doctor.json {
-        print_json(&Examined1 { schema: 1, examination: &examination, agents: &agents, engines: &engines });
+        print_json(&BackendReportJson {
+            schema: 1,
+            examination: &examination,
+            agents: &agents,
+            engines: &engines,
+        });
     } else {
         print_examination(&examination, &engines);
         say!("\nagents");
@@ -134,7 +142,7 @@ fn examine(doctor: &Doctor, environment: &Environment, runtime: &Runtime, base: 
     if examination.chosen.is_some() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }
 }
 
-fn print_examination(examination: &Examination, engines: &[FoundEngine]) {
+fn print_examination(examination: &DoctorReport, engines: &[EngineJson]) {
     let landlock = examination.landlock_abi.map_or_else(|| "none".to_owned(), |abi| format!("ABI {abi}"));
     let who = if examination.uid == 0 { "root".to_owned() } else { format!("uid {}", examination.uid) };
     say!("Linux {}, Landlock {landlock}, as {who}", examination.kernel);
@@ -146,14 +154,14 @@ fn print_examination(examination: &Examination, engines: &[FoundEngine]) {
     }
     print_engines(engines);
     match examination.chosen {
-        Some(backend) => say!("\n`ringfence run` uses `{backend}` here: every control is enforced."),
+        Some(backend) => say!("\n`ringfence run` uses `{backend}` here: it meets the default floor."),
         None => {
-            say!("\nNo backend enforces every control here, so `ringfence run` refuses. See the fixes above.")
+            say!("\nNo backend meets the default floor, so `ringfence run` refuses. See the fixes above.")
         }
     }
 }
 
-fn print_backend(examined: &Examined) {
+fn print_backend(examined: &BackendReport) {
     say!("\n{}", examined.backend);
     let Some(posture) = &examined.posture else {
         say!("  not available: {}", shown(examined.failure.as_deref().unwrap_or("unknown")));
@@ -170,11 +178,11 @@ fn print_backend(examined: &Examined) {
     }
 }
 
-fn print_level(what: &str, level: &Level) {
+fn print_level(what: &str, level: &ControlLevel) {
     let (detail, fix) = match level {
-        Level::Enforced { by } | Level::Declared { by } => (by.clone(), None),
-        Level::Partial { by, missing, .. } => (format!("{by}; not: {missing}"), None),
-        Level::Absent { reason, fix } => (reason.clone(), Some(fix).filter(|fix| !fix.is_empty())),
+        ControlLevel::Enforced { by } | ControlLevel::Declared { by } => (by.clone(), None),
+        ControlLevel::Partial { by, missing, .. } => (format!("{by}; not: {missing}"), None),
+        ControlLevel::Absent { reason, fix } => (reason.clone(), Some(fix).filter(|fix| !fix.is_empty())),
     };
     say!("  {what:<9} {:<9} {detail}", level.word());
     if let Some(fix) = fix {
@@ -183,14 +191,14 @@ fn print_level(what: &str, level: &Level) {
 }
 
 fn shown(text: &str) -> String {
-    Bytes::from(text).display()
+    ByteString::from(text).display()
 }
 
-fn attack(doctor: &Doctor, environment: &Environment, runtime: &Runtime, base: &Path) -> ExitCode {
+fn attack(doctor: &DoctorArgs, environment: &Environment, runtime: &Runtime, base: &Path) -> ExitCode {
     let backend = doctor.backend.unwrap_or(Backend::Native);
     let state_dir = base.join("state");
     let image = engine::in_image(&doctor.container, environment);
-    let product = Product { state_dir, backend, image, home: environment.home.clone() };
+    let product = ProductFence { state_dir, backend, image, home: environment.home.clone() };
     if let Err(code) = list_image(&product, runtime) {
         return code;
     }
@@ -198,7 +206,7 @@ fn attack(doctor: &Doctor, environment: &Environment, runtime: &Runtime, base: &
         Ok(exe) => exe,
         Err(error) => return error::failed_text(&format!("cannot find this program: {error}"), None),
     };
-    let setup = attack::Setup {
+    let setup = BatterySetup {
         exe,
         base: base.to_owned(),
         home: environment.home.clone(),
@@ -206,46 +214,49 @@ fn attack(doctor: &Doctor, environment: &Environment, runtime: &Runtime, base: &
         workers: 2,
         only: doctor.only.clone(),
     };
-    let mut progress = Progress::new(doctor);
-    let report = match attack::run_battery(&product, &setup, &mut |result| progress.show(result)) {
+    let mut progress = BatteryProgress::new(doctor);
+    let report = match run_battery(&product, &setup, &mut |result| progress.show(result)) {
         Ok(report) => report,
         Err(error) => return error::failed(&error, None),
     };
     progress.clear();
-    if let Err(error) = runtime.ledger().append(&doctor::battery_event(&report, backend)) {
+    if let Err(error) = runtime.ledger().append(&battery_event(&report, backend)) {
         return error::failed(&error, error.hint());
     }
     show(doctor, &report, backend);
     if report.is_held() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }
 }
 
-/// The battery's own configuration knows the image that was named, as the operator's does.
-fn list_image(product: &Product, runtime: &Runtime) -> Result<(), ExitCode> {
-    let failed = |error: ImagesError| error::failed(&error, error.hint().as_deref());
+/// Adds the named image to the battery's own configuration.
+fn list_image(product: &ProductFence, runtime: &Runtime) -> Result<(), ExitCode> {
+    let failed = |error: ImageListError| error::failed(&error, error.hint().as_deref());
     let Some(image) = &product.image else { return Ok(()) };
-    let images = Images::load(&runtime.setup().config_dir).map_err(failed)?;
-    let listed = images.find(&image.name).ok_or_else(|| failed(ImagesError::Unknown(image.name.clone())))?;
-    Images::add(&product.config_dir(), listed.clone()).map(drop).map_err(failed)
+    let images = ImageList::load(&runtime.setup().config_dir).map_err(failed)?;
+    let listed =
+        images.find(&image.name).ok_or_else(|| failed(ImageListError::Unknown(image.name.clone())))?;
+    let change = ImageList::add(&product.config_dir(), listed.clone()).map_err(failed)?;
+    change.make().map_err(|error| error::failed(&error, None))
 }
 
-/// One line that is overwritten, on a terminal only; whatever did not hold stays.
-struct Progress {
+/// One line that is overwritten, on a terminal only; failed attempts stay visible.
+struct BatteryProgress {
     live: bool,
     quiet: bool,
     done: usize,
     total: usize,
 }
 
-impl Progress {
-    fn new(doctor: &Doctor) -> Self {
-        let total =
-            attack::attempts().filter(|a| doctor.only.as_deref().is_none_or(|p| a.id.starts_with(p))).count();
+impl BatteryProgress {
+    fn new(doctor: &DoctorArgs) -> Self {
+        let total = attempts().filter(|a| doctor.only.as_deref().is_none_or(|p| a.id.starts_with(p))).count();
         Self { live: std::io::stderr().is_terminal() && !doctor.json, quiet: doctor.json, done: 0, total }
     }
 
     fn show(&mut self, result: &AttemptResult) {
         self.done += 1;
-        if !self.quiet && !matches!(result.verdict, Verdict::Held | Verdict::NotApplicable { .. }) {
+        if !self.quiet
+            && !matches!(result.verdict, AttemptVerdict::Held | AttemptVerdict::NotApplicable { .. })
+        {
             self.clear();
             note!("{}", line(result));
         }
@@ -265,17 +276,17 @@ const UNTRIED: &str = "could not be tried";
 
 fn line(result: &AttemptResult) -> String {
     let (word, detail) = match &result.verdict {
-        Verdict::Held => ("held", String::new()),
-        Verdict::Escaped { what } => ("ESCAPED", what.join(", ")),
-        Verdict::ControlFailed { why } => (UNTRIED, format!("not even without the fence: {why}")),
-        Verdict::NotApplicable { why } => ("not applicable", why.clone()),
-        Verdict::NotRun { why } => (UNTRIED, why.clone()),
+        AttemptVerdict::Held => ("held", String::new()),
+        AttemptVerdict::Escaped { what } => ("ESCAPED", what.join(", ")),
+        AttemptVerdict::ControlFailed { why } => (UNTRIED, format!("not even without the fence: {why}")),
+        AttemptVerdict::NotApplicable { why } => ("not applicable", why.clone()),
+        AttemptVerdict::NotRun { why } => (UNTRIED, why.clone()),
     };
     format!("{:<32} {word:<14} {}  {}", result.id, result.title, shown(&detail)).trim_end().to_owned()
 }
 
 #[derive(Serialize)]
-struct Attacked<'a> {
+struct BatteryReportJson<'a> {
     schema: u32,
     backend: Backend,
     whole: bool,
@@ -283,9 +294,9 @@ struct Attacked<'a> {
     report: &'a BatteryReport,
 }
 
-fn show(doctor: &Doctor, report: &BatteryReport, backend: Backend) {
+fn show(doctor: &DoctorArgs, report: &BatteryReport, backend: Backend) {
     if doctor.json {
-        return print_json(&Attacked { schema: 1, backend, whole: report.is_perfect(), report });
+        return print_json(&BatteryReportJson { schema: 1, backend, whole: report.is_perfect(), report });
     }
     for result in &report.results {
         say!("{}", line(result));

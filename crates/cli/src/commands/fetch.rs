@@ -3,54 +3,58 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::policy::Flags;
-use ringfence_runtime::{Ended, FetchResponse, Io, Settled, Source, Target, Touched};
-use ringfence_types::{Bytes, Call, Fetch as Wanted};
+use ringfence_authz::env::ApproverPresence;
+use ringfence_authz::policy::StartupFlags;
+use ringfence_runtime::{CallEnd, CommandIo, FetchResponse, OutputTarget, Settled, StdinSource, Touched};
+use ringfence_types::{ByteString, Call, FetchCall as Wanted};
 use serde::Serialize;
 
-use crate::approval::Terminal;
-use crate::args::{FAILED, Fetch};
-use crate::asked::{self, Ungoverned};
-use crate::commands::run::{self, Text};
+use crate::approval::ControllingTerminal;
+use crate::args::{FAILED, FetchArgs};
+use crate::commands::run::{self, OutputText};
 use crate::environment::Environment;
 use crate::error;
 use crate::leaks;
 use crate::output::note;
+use crate::policy_resolution::{self, PolicyResolutionError};
 
-/// The server says that there is no such page.
+/// The server returned an error status.
 const NO_PAGE: u8 = 1;
 
-pub(crate) fn run(fetch: &Fetch) -> ExitCode {
+pub(crate) fn run(fetch: &FetchArgs) -> ExitCode {
     match settled(fetch) {
         Ok(settled) => told(fetch, settled),
         Err(code) => code,
     }
 }
 
-fn settled(fetch: &Fetch) -> Result<Settled, ExitCode> {
+fn settled(fetch: &FetchArgs) -> Result<Settled, ExitCode> {
     let environment = Environment::read();
-    let runtime = run::runtime(&environment, Attendance::Unattended)?;
-    let flags = Flags { net: fetch.network.net, hosts: asked::hosts(&fetch.network)?, ..Flags::default() };
-    let governed = match asked::governed(&fetch.place, &environment, runtime.setup(), flags) {
+    let runtime = run::runtime(&environment, ApproverPresence::Unattended)?;
+    let flags = StartupFlags {
+        net: fetch.network.net,
+        hosts: policy_resolution::hosts(&fetch.network)?,
+        ..StartupFlags::default()
+    };
+    let governed = match policy_resolution::resolve(&fetch.place, &environment, runtime.setup(), flags) {
         Ok(governed) => governed,
-        Err(Ungoverned::Failed(code)) => return Err(code),
-        Err(Ungoverned::Refused(refusal)) => {
+        Err(PolicyResolutionError::Failed(code)) => return Err(code),
+        Err(PolicyResolutionError::Refused(refusal)) => {
             return Err(match runtime.refuse(&refusal) {
                 Ok(()) => error::refused(&refusal),
                 Err(error) => error::failed(&error, None),
             });
         }
     };
-    let opened = runtime.session(governed.asked());
+    let opened = runtime.session(governed.session_spec());
     let opened = opened.map_err(|error| error::failed(&error, error.hint().as_deref()))?;
     let mut session = opened.map_err(|refusal| error::refused(&refusal))?;
-    session.set_approver(Terminal::new(&environment));
-    session.set_flow_approver(Terminal::new(&environment));
-    let io = Io {
-        stdin: Source::Empty,
-        stdout: Target::Discard,
-        stderr: Target::Discard,
+    session.set_approver(ControllingTerminal::new(&environment));
+    session.set_flow_approver(ControllingTerminal::new(&environment));
+    let io = CommandIo {
+        stdin: StdinSource::Empty,
+        stdout: OutputTarget::Discard,
+        stderr: OutputTarget::Discard,
         interrupts: &[],
         timeout: None,
         output_bytes: 0,
@@ -59,40 +63,40 @@ fn settled(fetch: &Fetch) -> Result<Settled, ExitCode> {
     Ok(session.last_call(call, io))
 }
 
-fn told(fetch: &Fetch, settled: Settled) -> ExitCode {
+fn told(fetch: &FetchArgs, settled: Settled) -> ExitCode {
     run::warn_unrecorded(&settled);
-    if !matches!(settled.ended, Ended::Refused(_)) {
+    if !matches!(settled.ended, CallEnd::Refused(_)) {
         leaks::tell(&settled.leaks);
     }
     match settled.ended {
-        Ended::Touched(Touched::Fetched(page)) => shown(fetch, page),
-        Ended::Refused(refusal) => error::refused(&refusal),
-        Ended::Failed { what, hint } => {
-            error::failed_text(&Bytes::from(what.as_str()).display(), hint.as_deref())
+        CallEnd::Touched(Touched::Fetched(page)) => shown(fetch, page),
+        CallEnd::Refused(refusal) => error::refused(&refusal),
+        CallEnd::Failed { what, hint } => {
+            error::failed_text(&ByteString::from(what.as_str()).display(), hint.as_deref())
         }
-        Ended::Touched(_) | Ended::Executed(_) => ExitCode::from(FAILED),
+        CallEnd::Touched(_) | CallEnd::Executed(_) => ExitCode::from(FAILED),
     }
 }
 
 /// The result of `fetch --json`, schema 1.
 #[derive(Serialize)]
-struct Report {
+struct FetchJson {
     schema: u32,
     status: u16,
-    /// Where it came from in the end.
+    /// The final URL.
     url: String,
     redirects: usize,
-    headers: Vec<(String, Text)>,
-    body: Text,
+    headers: Vec<(String, OutputText)>,
+    body: OutputText,
 }
 
-fn shown(fetch: &Fetch, page: FetchResponse) -> ExitCode {
+fn shown(fetch: &FetchArgs, page: FetchResponse) -> ExitCode {
     let code = if page.status < 400 { ExitCode::SUCCESS } else { ExitCode::from(NO_PAGE) };
     if fetch.json {
-        let headers = page.headers.into_iter().map(|(name, value)| (name, Text::from(value))).collect();
+        let headers = page.headers.into_iter().map(|(name, value)| (name, OutputText::from(value))).collect();
         let FetchResponse { status, url, redirects, body, .. } =
             FetchResponse { headers: Vec::new(), ..page };
-        run::print_json(&Report { schema: 1, status, url, redirects, headers, body: body.into() });
+        run::print_json(&FetchJson { schema: 1, status, url, redirects, headers, body: body.into() });
         return code;
     }
     if page.status >= 400 {
@@ -106,7 +110,7 @@ fn shown(fetch: &Fetch, page: FetchResponse) -> ExitCode {
     }
 }
 
-/// Lines and tabs as they are; whatever else a terminal would act upon or hide as an escape.
+/// Keeps lines and tabs; escapes everything else that a terminal would interpret or hide.
 fn on_terminal(page: &[u8]) -> String {
     let mut text = String::new();
     for part in page.split_inclusive(|byte| matches!(byte, b'\n' | b'\t')) {
@@ -115,7 +119,7 @@ fn on_terminal(page: &[u8]) -> String {
             [words @ .., b'\t'] => (words, "\t"),
             words => (words, ""),
         };
-        text.push_str(&Bytes::from(words).display());
+        text.push_str(&ByteString::from(words).display());
         text.push_str(end);
     }
     text

@@ -6,22 +6,22 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::policy::Flags;
-use ringfence_runtime::{Ended, Io, Source, Target, Touched};
-use ringfence_types::{Bytes, Call, FileCall};
+use ringfence_authz::env::ApproverPresence;
+use ringfence_authz::policy::StartupFlags;
+use ringfence_runtime::{CallEnd, CommandIo, OutputTarget, StdinSource, Touched};
+use ringfence_types::{ByteString, Call, FileCall};
 use sha2::{Digest as _, Sha256};
 
-use crate::approval::Terminal;
-use crate::args::{FAILED, FileCommand, Place};
-use crate::asked::{self, Ungoverned};
+use crate::approval::ControllingTerminal;
+use crate::args::{FAILED, FileCommand, PolicyArgs};
 use crate::commands::run;
 use crate::environment::Environment;
 use crate::error;
 use crate::leaks;
+use crate::policy_resolution::{self, PolicyResolutionError};
 
 pub(crate) fn run(command: FileCommand) -> ExitCode {
-    let bytes = |path: &Path| Bytes::from(path);
+    let bytes = |path: &Path| ByteString::from(path);
     match command {
         FileCommand::Read { place, path } => perform(&place, FileCall::Read { path: bytes(&path) }, &[]),
         FileCommand::List { place, path } => perform(&place, FileCall::List { path: bytes(&path) }, &[]),
@@ -40,32 +40,33 @@ pub(crate) fn run(command: FileCommand) -> ExitCode {
     }
 }
 
-fn perform(place: &Place, call: FileCall, content: &[u8]) -> ExitCode {
+fn perform(place: &PolicyArgs, call: FileCall, content: &[u8]) -> ExitCode {
     let environment = Environment::read();
-    let runtime = match run::runtime(&environment, Attendance::Unattended) {
+    let runtime = match run::runtime(&environment, ApproverPresence::Unattended) {
         Ok(runtime) => runtime,
         Err(code) => return code,
     };
-    let governed = match asked::governed(place, &environment, runtime.setup(), Flags::default()) {
-        Ok(governed) => governed,
-        Err(Ungoverned::Failed(code)) => return code,
-        Err(Ungoverned::Refused(refusal)) => {
-            return match runtime.refuse(&refusal) {
-                Ok(()) => error::refused(&refusal),
-                Err(error) => error::failed(&error, None),
-            };
-        }
-    };
-    let mut session = match runtime.session(governed.asked()) {
+    let governed =
+        match policy_resolution::resolve(place, &environment, runtime.setup(), StartupFlags::default()) {
+            Ok(governed) => governed,
+            Err(PolicyResolutionError::Failed(code)) => return code,
+            Err(PolicyResolutionError::Refused(refusal)) => {
+                return match runtime.refuse(&refusal) {
+                    Ok(()) => error::refused(&refusal),
+                    Err(error) => error::failed(&error, None),
+                };
+            }
+        };
+    let mut session = match runtime.session(governed.session_spec()) {
         Ok(Ok(session)) => session,
         Ok(Err(refusal)) => return error::refused(&refusal),
         Err(error) => return error::failed(&error, error.hint().as_deref()),
     };
-    session.set_approver(Terminal::new(&environment));
-    let io = Io {
-        stdin: Source::Bytes(content),
-        stdout: Target::Discard,
-        stderr: Target::Discard,
+    session.set_approver(ControllingTerminal::new(&environment));
+    let io = CommandIo {
+        stdin: StdinSource::Bytes(content),
+        stdout: OutputTarget::Discard,
+        stderr: OutputTarget::Discard,
         interrupts: &[],
         timeout: None,
         output_bytes: 0,
@@ -73,14 +74,14 @@ fn perform(place: &Place, call: FileCall, content: &[u8]) -> ExitCode {
     let settled = session.last_call(Call::File(call), io);
     run::warn_unrecorded(&settled);
     run::tell_held(&settled);
-    if !matches!(settled.ended, Ended::Refused(_)) {
+    if !matches!(settled.ended, CallEnd::Refused(_)) {
         leaks::tell(&settled.leaks);
     }
     match settled.ended {
-        Ended::Touched(touched) => show(touched),
-        Ended::Refused(refusal) => error::refused(&refusal),
-        Ended::Failed { what, hint } => error::failed_text(&what, hint.as_deref()),
-        Ended::Executed(_) => ExitCode::from(FAILED),
+        CallEnd::Touched(touched) => show(touched),
+        CallEnd::Refused(refusal) => error::refused(&refusal),
+        CallEnd::Failed { what, hint } => error::failed_text(&what, hint.as_deref()),
+        CallEnd::Executed(_) => ExitCode::from(FAILED),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `ringfence token`, `device` and `operator`: who may do what.
+//! `ringfence token`, `device` and `operator`: manages credentials and operators.
 
 mod device;
 mod operator;
@@ -8,100 +8,114 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ringfence_api::{
-    AddOperator, ApprovePairing, AskChallenge, AskToPair, CollectDevice, CreateToken, DeviceChallenge,
-    ListOperators, ListPairings, ListTokens, MintedToken, ProvePairing, RefreshDevice, RefusePairing,
-    RemoveOperator, RevokeToken, RotateToken, SetPassword,
+    AddOperator, ApprovePairing, ClaimDeviceToken, CreateToken, DeviceChallenge, ListOperators, ListPairings,
+    ListTokens, MintedToken, ProvePairing, RefreshDevice, RefusePairing, RemoveOperator, RequestChallenge,
+    RequestPairing, RevokeToken, RotateToken, SetPassword,
 };
+use ringfence_authz::env::ApproverPresence;
+use ringfence_ledger::Timestamp;
 use ringfence_runtime::Runtime;
-use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::identity::{
-    Authority, Challenge, CredentialId, Identities, IdentityError, Lifetime, Meta, Minted, NewOperator,
-    NewPairing, NewToken, OperatorMeta, PairingMeta, Signature, Source, TokenText,
+    Authority, Challenge, CredentialId, CredentialSummary, DeviceSignature, Identities, IdentityError,
+    LoginSource, MintedCredential, NewOperator, NewPairing, NewToken, OperatorSummary, PairingSummary,
+    TokenLifetime, TokenText,
 };
-use ringfence_runtime::ledger::Timestamp;
-use ringfence_types::{Bytes, Rights, Subtree, Within};
+use ringfence_types::{AllOrOnly, ByteString, Rights, Subtree};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::approval::{self, Need};
+use crate::approval::{self, OperatorRequirement};
 use crate::args::{DeviceCommand, OperatorCommand, RightsArgs, TokenCommand};
 use crate::commands::run;
-use crate::daemon::Daemon;
+use crate::daemon_client::DaemonClient;
 use crate::environment::Environment;
 use crate::error;
-use crate::output::say;
+use crate::output::{note, say};
 
 pub(crate) fn token(command: TokenCommand) -> ExitCode {
-    Desk::open().and_then(|desk| token::run(&desk, command)).unwrap_or_else(|code| code)
+    IdentityBackend::open().and_then(|desk| token::run(&desk, command)).unwrap_or_else(|code| code)
 }
 
 pub(crate) fn device(command: DeviceCommand) -> ExitCode {
-    Desk::open().and_then(|desk| device::run(&desk, command)).unwrap_or_else(|code| code)
+    IdentityBackend::open().and_then(|desk| device::run(&desk, command)).unwrap_or_else(|code| code)
 }
 
 pub(crate) fn operator(command: OperatorCommand) -> ExitCode {
-    Desk::open().and_then(|desk| operator::run(&desk, command)).unwrap_or_else(|code| code)
+    IdentityBackend::open().and_then(|desk| operator::run(&desk, command)).unwrap_or_else(|code| code)
 }
 
-/// Where it is said who may do what: at the daemon where one runs, so that what is taken away is cut off before the answer; else
-/// in the store itself.
-enum Desk {
-    Daemon(Box<Daemon>),
-    Here(Box<Here>),
+/// Where identities are managed: at a running daemon, which closes connections of a revoked credential before
+/// it answers; otherwise in the store itself.
+enum IdentityBackend {
+    Daemon(Box<DaemonClient>),
+    Here(Box<LocalIdentityStore>),
 }
 
-/// The store of the state directory, for its owner. The way back in: it needs neither token nor daemon.
-struct Here {
+/// The local store, for the owner of the state directory. It is the recovery path: it needs neither token nor
+/// daemon.
+struct LocalIdentityStore {
     identities: Identities,
     authority: Authority<'static>,
-    /// What was recovered on the way stays held while something is changed.
-    _runtime: Runtime,
+    /// Holds recovered state locked during a change.
+    runtime: Runtime,
 }
 
-impl Here {
-    fn open() -> Result<Self, ExitCode> {
-        let environment = Environment::read();
-        let operator = approval::require(&environment, Need::Nothing, "say who may do what")?;
-        let runtime = run::runtime(&environment, Attendance::Unattended)?;
-        let identities = runtime.identities().map_err(|error| failed(&error))?;
-        Ok(Self { identities, authority: Authority::Owner(operator), _runtime: runtime })
+impl LocalIdentityStore {
+    /// Writes the record of a revocation, which takes effect with or without it, and tells the operator if it is missing.
+    fn write_late(&self) {
+        if let Err(error) = self.runtime.ledger().write_late() {
+            note!("ringfence: done, but it could not be recorded: {}", ringfence_types::chain(&error));
+            if let Some(hint) = error.hint() {
+                note!("  {hint}");
+            }
+        }
     }
 }
 
-impl Desk {
+impl LocalIdentityStore {
     fn open() -> Result<Self, ExitCode> {
         let environment = Environment::read();
-        approval::require(&environment, Need::Nothing, "say who may do what")?;
-        match Daemon::find(&environment) {
+        let operator = approval::require(&environment, OperatorRequirement::Nothing, "say who may do what")?;
+        let runtime = run::runtime(&environment, ApproverPresence::Unattended)?;
+        let identities = runtime.identities().map_err(|error| failed(&error))?;
+        Ok(Self { identities, authority: Authority::Owner(operator), runtime })
+    }
+}
+
+impl IdentityBackend {
+    fn open() -> Result<Self, ExitCode> {
+        let environment = Environment::read();
+        approval::require(&environment, OperatorRequirement::Nothing, "say who may do what")?;
+        match DaemonClient::find(&environment) {
             Some(daemon) => Ok(Self::Daemon(Box::new(daemon))),
-            None => Here::open().map(|here| Self::Here(Box::new(here))),
+            None => LocalIdentityStore::open().map(|here| Self::Here(Box::new(here))),
         }
     }
 
-    fn credentials(&self) -> Result<Vec<Meta>, ExitCode> {
+    fn credentials(&self) -> Result<Vec<CredentialSummary>, ExitCode> {
         match self {
             Self::Daemon(daemon) => daemon.ask(&ListTokens {})?.tokens.into_iter().map(understood).collect(),
             Self::Here(here) => here.identities.credentials().map_err(|error| failed(&error)),
         }
     }
 
-    fn pairings(&self) -> Result<Vec<PairingMeta>, ExitCode> {
+    fn pairings(&self) -> Result<Vec<PairingSummary>, ExitCode> {
         match self {
             Self::Daemon(daemon) => {
-                daemon.ask(&ListPairings {})?.waiting.into_iter().map(understood).collect()
+                daemon.ask(&ListPairings {})?.pairings.into_iter().map(understood).collect()
             }
             Self::Here(here) => here.identities.pairings().map_err(|error| failed(&error)),
         }
     }
 
-    fn mint(&self, new: NewToken) -> Result<Minted, ExitCode> {
+    fn mint(&self, new: NewToken) -> Result<MintedCredential, ExitCode> {
         match self {
             Self::Daemon(daemon) => {
                 let lifetime_s = match new.lifetime {
-                    Lifetime::Unlimited => None,
-                    // Less than a second is none, and refused there.
-                    Lifetime::For(time) => Some(u64::try_from(time.as_secs()).unwrap_or_default()),
+                    TokenLifetime::Unlimited => None,
+                    // Less than a second becomes zero, which the daemon refuses.
+                    TokenLifetime::For(time) => Some(u64::try_from(time.as_secs()).unwrap_or_default()),
                 };
                 let NewToken { label, rights, operator, .. } = new;
                 revealed(daemon.ask(&CreateToken { label, rights, lifetime_s, operator })?)
@@ -110,15 +124,15 @@ impl Desk {
         }
     }
 
-    fn rotate(&self, id: &CredentialId) -> Result<Minted, ExitCode> {
+    fn rotate(&self, id: &CredentialId) -> Result<MintedCredential, ExitCode> {
         match self {
             Self::Daemon(daemon) => revealed(daemon.ask(&RotateToken { id: id.to_string() })?),
             Self::Here(here) => here.identities.rotate(&here.authority, id).map_err(|error| failed(&error)),
         }
     }
 
-    /// Lets a device in, with less than it asks for where that is said.
-    fn approve(&self, pairing: &PairingMeta, rights: Option<Rights>) -> Result<PairingMeta, ExitCode> {
+    /// Approves a device, with fewer rights than requested if given.
+    fn approve(&self, pairing: &PairingSummary, rights: Option<Rights>) -> Result<PairingSummary, ExitCode> {
         match self {
             Self::Daemon(daemon) => {
                 let code = pairing.code.clone();
@@ -131,7 +145,7 @@ impl Desk {
         }
     }
 
-    fn refuse(&self, pairing: &PairingMeta) -> Result<PairingMeta, ExitCode> {
+    fn refuse(&self, pairing: &PairingSummary) -> Result<PairingSummary, ExitCode> {
         match self {
             Self::Daemon(daemon) => {
                 understood(daemon.ask(&RefusePairing { code: pairing.code.clone() })?.pairing)
@@ -142,7 +156,7 @@ impl Desk {
         }
     }
 
-    fn operators(&self) -> Result<Vec<OperatorMeta>, ExitCode> {
+    fn operators(&self) -> Result<Vec<OperatorSummary>, ExitCode> {
         match self {
             Self::Daemon(daemon) => {
                 daemon.ask(&ListOperators {})?.operators.into_iter().map(understood).collect()
@@ -151,7 +165,12 @@ impl Desk {
         }
     }
 
-    fn add_operator(&self, name: String, rights: Rights, password: &str) -> Result<OperatorMeta, ExitCode> {
+    fn add_operator(
+        &self,
+        name: String,
+        rights: Rights,
+        password: &str,
+    ) -> Result<OperatorSummary, ExitCode> {
         match self {
             Self::Daemon(daemon) => {
                 let password = password.to_owned();
@@ -164,7 +183,7 @@ impl Desk {
         }
     }
 
-    fn set_password(&self, name: String, password: &str) -> Result<OperatorMeta, ExitCode> {
+    fn set_password(&self, name: String, password: &str) -> Result<OperatorSummary, ExitCode> {
         match self {
             Self::Daemon(daemon) => {
                 let password = password.to_owned();
@@ -177,21 +196,23 @@ impl Desk {
         }
     }
 
-    fn remove_operator(&self, name: String) -> Result<OperatorMeta, ExitCode> {
+    fn remove_operator(&self, name: String) -> Result<OperatorSummary, ExitCode> {
         match self {
             Self::Daemon(daemon) => understood(daemon.ask(&RemoveOperator { name })?.operator),
             Self::Here(here) => {
-                here.identities.remove_operator(&here.authority, &name).map_err(|error| failed(&error))
+                let removed = here.identities.remove_operator(&here.authority, &name);
+                here.write_late();
+                removed.map_err(|error| failed(&error))
             }
         }
     }
 
-    /// A device asks to be let in; what has to be signed to make that count.
+    /// Requests a pairing; returns the challenge to sign.
     fn ask_to_pair(&self, new: NewPairing) -> Result<Challenge, ExitCode> {
         match self {
             Self::Daemon(daemon) => {
                 let NewPairing { label, key, wants } = new;
-                to_sign(daemon.ask(&AskToPair { label, key, wants })?)
+                to_sign(daemon.ask(&RequestPairing { label, key, wants })?)
             }
             Self::Here(here) => {
                 let offered =
@@ -203,15 +224,15 @@ impl Desk {
 
     fn challenge(&self, subject: &CredentialId) -> Result<Challenge, ExitCode> {
         match self {
-            Self::Daemon(daemon) => to_sign(daemon.ask(&AskChallenge { subject: subject.to_string() })?),
+            Self::Daemon(daemon) => to_sign(daemon.ask(&RequestChallenge { subject: subject.to_string() })?),
             Self::Here(here) => {
                 here.identities.challenge(subject, &this_user()).map_err(|error| failed(&error))
             }
         }
     }
 
-    /// From here on operators see the request.
-    fn prove(&self, challenge: &Challenge, signature: Signature) -> Result<(), ExitCode> {
+    /// Proves the key. From now on operators see the request.
+    fn prove(&self, challenge: &Challenge, signature: DeviceSignature) -> Result<(), ExitCode> {
         match self {
             Self::Daemon(daemon) => {
                 let (subject, nonce) = (challenge.subject.to_string(), challenge.nonce.clone());
@@ -224,12 +245,16 @@ impl Desk {
         }
     }
 
-    /// The first token of a device that was let in.
-    fn collect(&self, challenge: &Challenge, signature: Signature) -> Result<Minted, ExitCode> {
+    /// The first token of an approved device.
+    fn collect(
+        &self,
+        challenge: &Challenge,
+        signature: DeviceSignature,
+    ) -> Result<MintedCredential, ExitCode> {
         match self {
             Self::Daemon(daemon) => {
                 let (subject, nonce) = (challenge.subject.to_string(), challenge.nonce.clone());
-                revealed(daemon.ask(&CollectDevice { subject, nonce, signature: signature.0 })?)
+                revealed(daemon.ask(&ClaimDeviceToken { subject, nonce, signature: signature.0 })?)
             }
             Self::Here(here) => {
                 here.identities.collect(challenge, &signature).map_err(|error| failed(&error))
@@ -238,7 +263,11 @@ impl Desk {
     }
 
     /// The next token of a device.
-    fn refresh(&self, challenge: &Challenge, signature: Signature) -> Result<Minted, ExitCode> {
+    fn refresh(
+        &self,
+        challenge: &Challenge,
+        signature: DeviceSignature,
+    ) -> Result<MintedCredential, ExitCode> {
         match self {
             Self::Daemon(daemon) => {
                 let (subject, nonce) = (challenge.subject.to_string(), challenge.nonce.clone());
@@ -251,13 +280,13 @@ impl Desk {
     }
 
     /// The credential whose id begins with `text`.
-    fn find(&self, text: &str) -> Result<Meta, ExitCode> {
+    fn find(&self, text: &str) -> Result<CredentialSummary, ExitCode> {
         let all = self.credentials()?;
         let mut found = all.into_iter().filter(|meta| !text.is_empty() && meta.id.as_str().starts_with(text));
         match (found.next(), found.next()) {
             (Some(only), None) => Ok(only),
             (Some(_), Some(_)) => {
-                let shown = Bytes::from(text).display();
+                let shown = ByteString::from(text).display();
                 Err(error::failed_text(
                     &format!("`{shown}` begins more than one id"),
                     Some("write more of it"),
@@ -274,7 +303,9 @@ impl Desk {
                 self.find(id.as_str())?
             }
             Self::Here(here) => {
-                here.identities.revoke(&here.authority, id).map_err(|error| failed(&error))?
+                let revoked = here.identities.revoke(&here.authority, id).map_err(|error| failed(&error))?;
+                here.write_late();
+                revoked
             }
         };
         say!("revoked {}: {}", meta.id, summary(&meta));
@@ -282,8 +313,8 @@ impl Desk {
     }
 }
 
-fn this_user() -> Source {
-    Source::User(rustix::process::geteuid().as_raw())
+fn this_user() -> LoginSource {
+    LoginSource::User(rustix::process::geteuid().as_raw())
 }
 
 fn to_sign(challenge: DeviceChallenge) -> Result<Challenge, ExitCode> {
@@ -291,10 +322,10 @@ fn to_sign(challenge: DeviceChallenge) -> Result<Challenge, ExitCode> {
     Ok(Challenge { subject: CredentialId::parse(&subject).ok_or_else(strange)?, nonce })
 }
 
-fn revealed(minted: MintedToken) -> Result<Minted, ExitCode> {
+fn revealed(minted: MintedToken) -> Result<MintedCredential, ExitCode> {
     let secret = Zeroizing::new(minted.secret);
     let text = TokenText::parse(&secret).ok_or_else(strange)?;
-    Ok(Minted { text, meta: understood(minted.token)? })
+    Ok(MintedCredential { text, meta: understood(minted.token)? })
 }
 
 fn understood<T: DeserializeOwned>(value: Value) -> Result<T, ExitCode> {
@@ -303,8 +334,8 @@ fn understood<T: DeserializeOwned>(value: Value) -> Result<T, ExitCode> {
 
 fn strange() -> ExitCode {
     error::failed_text(
-        "the answer of the daemon makes no sense",
-        Some("it is of another version: start it again with this one"),
+        "unexpected response from the daemon",
+        Some("the daemon has another version: restart it with this one"),
     )
 }
 
@@ -312,12 +343,12 @@ fn failed(error: &IdentityError) -> ExitCode {
     error::failed(error, error.hint().as_deref())
 }
 
-/// Workspaces by their real paths, so that a link is the same workspace as what it leads to.
+/// Rights with workspaces by real path, so that a link equals its target.
 fn rights(arguments: &RightsArgs) -> Result<Rights, ExitCode> {
     let real = |path: &PathBuf| {
         let wrong = |what: String| {
             error::failed_text(
-                &format!("workspace `{}`: {what}", Bytes::from(path.as_path()).display()),
+                &format!("workspace `{}`: {what}", ByteString::from(path.as_path()).display()),
                 None,
             )
         };
@@ -325,24 +356,24 @@ fn rights(arguments: &RightsArgs) -> Result<Rights, ExitCode> {
         Subtree::new(&real).map_err(|error| wrong(error.to_string()))
     };
     let workspaces: Vec<Subtree> = arguments.workspaces.iter().map(real).collect::<Result<_, _>>()?;
-    let workspaces = if workspaces.is_empty() { Within::Any } else { Within::of(Some(workspaces)) };
+    let workspaces = if workspaces.is_empty() { AllOrOnly::Any } else { AllOrOnly::of(Some(workspaces)) };
     Ok(Rights { scopes: arguments.scopes.iter().copied().collect(), workspaces })
 }
 
-fn summary(meta: &Meta) -> String {
-    let end = meta.expires.map_or("no end".to_owned(), |end| format!("until {end}"));
-    let label = Bytes::from(meta.label.as_str()).display();
+fn summary(meta: &CredentialSummary) -> String {
+    let end = meta.expires_at.map_or("no end".to_owned(), |end| format!("until {end}"));
+    let label = ByteString::from(meta.label.as_str()).display();
     format!(
         "{} `{label}` of {}, may {} in {}, {}",
         meta.kind,
         meta.owner,
         meta.rights.scopes,
         meta.rights.workspaces,
-        meta.revoked.map_or(end, |when| format!("revoked {when}"))
+        meta.revoked_at.map_or(end, |when| format!("revoked {when}"))
     )
 }
 
-/// By the clock on the wall: only for a list.
-fn is_over(meta: &Meta) -> bool {
-    meta.revoked.is_some() || meta.expires.is_some_and(|end| end <= Timestamp::now())
+/// By the wall clock: only for display.
+fn is_over(meta: &CredentialSummary) -> bool {
+    meta.revoked_at.is_some() || meta.expires_at.is_some_and(|end| end <= Timestamp::now())
 }

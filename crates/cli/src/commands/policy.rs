@@ -1,4 +1,4 @@
-//! `ringfence policy`: what holds, why, whether it does what its author meant, and what a workspace asks for.
+//! `ringfence policy`: shows, explains, tests and approves policy.
 
 mod approve;
 mod show;
@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use crate::args::PolicyCommand;
 use crate::commands::check;
-use crate::output::say;
+use crate::output::{OutputFormat, say};
 
-/// A test of authz compares it with the types that read policy files.
+/// A test of authz compares it with the types that parse policy files.
 const SCHEMA: &str = include_str!("../../../../schema/policy.schema.json");
 
 pub(crate) fn run(command: PolicyCommand) -> ExitCode {
@@ -25,17 +25,4 @@ pub(crate) fn run(command: PolicyCommand) -> ExitCode {
         }
     };
     done.unwrap_or_else(|code| code)
-}
-
-/// Who reads the answer.
-#[derive(Clone, Copy)]
-pub(crate) enum Form {
-    People,
-    Json,
-}
-
-impl From<bool> for Form {
-    fn from(json: bool) -> Self {
-        if json { Self::Json } else { Self::People }
-    }
 }

@@ -1,8 +1,8 @@
-//! `ringfence scan`: credentials in files, directories, standard input and git changes.
+//! `ringfence scan`: finds credentials in files, directories, standard input and git changes.
 
 mod diff;
 mod files;
-mod place;
+mod line_map;
 mod report;
 
 use std::fs;
@@ -15,31 +15,31 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use ringfence_scan::rules::{self, BadExample, RuleError};
-use ringfence_scan::{Allowlist, AllowlistError, Salt, Scanner};
-use ringfence_types::Bytes;
+use ringfence_scan::{Allowlist, AllowlistError, FingerprintSalt, Scanner};
+use ringfence_types::ByteString;
 use thiserror::Error;
 
-use crate::args::Scan;
+use crate::args::ScanArgs;
 use crate::error;
 use crate::output::note;
-use report::Report;
+use report::ScanReporter;
 
-/// Something was found.
+/// At least one finding.
 const FOUND: u8 = 1;
 
 #[derive(Debug, Error)]
 enum ScanError {
-    #[error("cannot read `{}`", Bytes::from(.path.as_path()).display())]
+    #[error("cannot read `{}`", ByteString::from(.path.as_path()).display())]
     Read { path: PathBuf, source: io::Error },
     #[error("cannot read standard input")]
     Input(#[source] io::Error),
-    #[error("cannot use the allowlist `{}`", Bytes::from(.path.as_path()).display())]
+    #[error("cannot use the allowlist `{}`", ByteString::from(.path.as_path()).display())]
     Allowlist { path: PathBuf, source: AllowlistError },
-    #[error("cannot use the rules in `{}`", Bytes::from(.path.as_path()).display())]
+    #[error("cannot use the rules in `{}`", ByteString::from(.path.as_path()).display())]
     Rules { path: PathBuf, source: RuleError },
-    #[error("the rules in `{}` do not keep their promises", Bytes::from(.path.as_path()).display())]
+    #[error("the rules in `{}` do not keep their promises", ByteString::from(.path.as_path()).display())]
     Examples { path: PathBuf, source: BadExample },
-    #[error("`{}` is not a range of commits", Bytes::from(.0.as_str()).display())]
+    #[error("`{}` is not a range of commits", ByteString::from(.0.as_str()).display())]
     Range(String),
     #[error("cannot run git")]
     Git(#[source] io::Error),
@@ -49,23 +49,23 @@ enum ScanError {
     Random(#[source] getrandom::Error),
 }
 
-/// What every file is looked at with.
-struct Lens {
+/// The scanner and allowlist for every file.
+struct ScanSettings {
     scanner: Scanner,
     allowlist: Option<Allowlist>,
     today: Date,
 }
 
-pub(crate) fn run(scan: Scan) -> ExitCode {
+pub(crate) fn run(scan: ScanArgs) -> ExitCode {
     match scanned(&scan) {
         Ok(code) => code,
         Err(error) => error::failed(&error, hint(&error)),
     }
 }
 
-fn scanned(scan: &Scan) -> Result<ExitCode, ScanError> {
+fn scanned(scan: &ScanArgs) -> Result<ExitCode, ScanError> {
     let lens = lens(scan)?;
-    let report = Report::new(scan, &lens);
+    let report = ScanReporter::new(scan, &lens);
     if let Some(range) = &scan.git_diff {
         diff::range(range, &lens, &report)?;
     } else if scan.staged {
@@ -74,13 +74,13 @@ fn scanned(scan: &Scan) -> Result<ExitCode, ScanError> {
         files::scan(scan, &lens, &report);
     }
     Ok(match report.finish() {
-        report::Verdict::Failed => ExitCode::from(crate::args::FAILED),
-        report::Verdict::Found => ExitCode::from(FOUND),
-        report::Verdict::Clean => ExitCode::SUCCESS,
+        report::ScanVerdict::Failed => ExitCode::from(crate::args::FAILED),
+        report::ScanVerdict::Found => ExitCode::from(FOUND),
+        report::ScanVerdict::Clean => ExitCode::SUCCESS,
     })
 }
 
-fn lens(scan: &Scan) -> Result<Lens, ScanError> {
+fn lens(scan: &ScanArgs) -> Result<ScanSettings, ScanError> {
     let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
     let allowlist = scan.allowlist.as_deref().map(allowlist).transpose()?;
     if let Some(expired) =
@@ -96,7 +96,7 @@ fn lens(scan: &Scan) -> Result<Lens, ScanError> {
     for path in &scan.rules {
         all.extend(more_rules(path)?);
     }
-    Ok(Lens { scanner: Scanner::builder().rules(all).salt(salt).build(), allowlist, today })
+    Ok(ScanSettings { scanner: Scanner::builder().rules(all).salt(salt).build(), allowlist, today })
 }
 
 fn text(path: &Path) -> Result<String, ScanError> {
@@ -107,7 +107,7 @@ fn allowlist(path: &Path) -> Result<Allowlist, ScanError> {
     Allowlist::parse(&text(path)?).map_err(|source| ScanError::Allowlist { path: path.to_owned(), source })
 }
 
-fn more_rules(path: &Path) -> Result<Vec<Arc<rules::Rule>>, ScanError> {
+fn more_rules(path: &Path) -> Result<Vec<Arc<rules::ScanRule>>, ScanError> {
     let parsed =
         rules::parse(&text(path)?).map_err(|source| ScanError::Rules { path: path.to_owned(), source })?;
     let parsed: Vec<_> = parsed.into_iter().map(Arc::new).collect();
@@ -115,11 +115,11 @@ fn more_rules(path: &Path) -> Result<Vec<Arc<rules::Rule>>, ScanError> {
     Ok(parsed)
 }
 
-/// Without an allowlist nothing outlives the run, and neither do its fingerprints.
-fn random_salt() -> Result<Salt, ScanError> {
+/// Without an allowlist no fingerprint needs to outlive the run.
+fn random_salt() -> Result<FingerprintSalt, ScanError> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(ScanError::Random)?;
-    Ok(Salt::new(bytes))
+    Ok(FingerprintSalt::new(bytes))
 }
 
 fn hint(error: &ScanError) -> Option<&'static str> {

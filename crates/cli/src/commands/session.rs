@@ -1,4 +1,4 @@
-//! `ringfence session`: sessions of the daemon, and sessions with a name.
+//! `ringfence session`: daemon sessions and named local sessions.
 
 mod calls;
 mod exec;
@@ -6,23 +6,23 @@ mod exec;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use ringfence_api::methods::Asks;
+use ringfence_api::methods::ApiRequest;
 use ringfence_api::{ListSessions, ReportActivity, SessionInfo, ShowSession, StopSession};
+use ringfence_authz::env::ApproverPresence;
 use ringfence_client::Client;
-use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::end_session;
-use ringfence_types::{Bytes, SessionId, WorkspaceId};
+use ringfence_types::{ByteString, SessionId, WorkspaceId};
 use serde::Serialize;
 
-use crate::approval::{self, Need};
-use crate::args::{AtDaemon, CreateSession, Place, SessionCommand, Variable};
-use crate::asked;
+use crate::approval::{self, OperatorRequirement};
+use crate::args::{DaemonArgs, EnvArg, PolicyArgs, SessionCommand, SessionCreateArgs};
 use crate::commands::run::{self, print_json};
 use crate::commands::serve;
-use crate::daemon::{failed, posted_at};
+use crate::daemon_client::{failed, posted_at};
 use crate::environment::Environment;
 use crate::error;
 use crate::output::say;
+use crate::policy_resolution;
 use crate::surroundings::Surroundings;
 
 pub(crate) fn run(command: SessionCommand) -> ExitCode {
@@ -32,30 +32,31 @@ pub(crate) fn run(command: SessionCommand) -> ExitCode {
 fn done(command: SessionCommand) -> Result<ExitCode, ExitCode> {
     match command {
         SessionCommand::Create(create) => self::create(&create),
-        SessionCommand::List { daemon, all } => list(&daemon, &ListSessions { all }),
+        SessionCommand::List { daemon, all } => list(&daemon, &ListSessions { include_ended: all }),
         SessionCommand::Show { daemon, id } => show(&daemon, &id),
         SessionCommand::Stop { daemon, id } => stop(&daemon, &id),
         SessionCommand::Run(run) => exec::run(&run),
         SessionCommand::Calls { daemon, id } => calls::list(&daemon, &id),
         SessionCommand::Logs { call, after } => calls::logs(&call, after),
         SessionCommand::Signal { call, signal } => calls::signal(&call, signal.0),
-        SessionCommand::Input { call, keep_open } => {
-            calls::input(&call, if keep_open { calls::AtEnd::KeepOpen } else { calls::AtEnd::Close })
-        }
+        SessionCommand::Input { call, keep_open } => calls::input(
+            &call,
+            if keep_open { calls::StdinEofMode::KeepOpen } else { calls::StdinEofMode::Close },
+        ),
         SessionCommand::Cancel { call } => calls::cancel(&call),
         SessionCommand::Activity { daemon, id, after } => calls::activity(&daemon, &id, after),
-        SessionCommand::Report { daemon, id, kind, text } => {
-            calls::report(&daemon, ReportActivity { session: self::id(&id)?, kind, text })
+        SessionCommand::ReportActivity { daemon, id, activity, claim } => {
+            calls::report(&daemon, ReportActivity { session: self::id(&id)?, activity, claim })
         }
         SessionCommand::End { place, name } => end(&place, &name),
     }
 }
 
-/// The daemon that is named; else the one that works on the state directory of this user, as every other command finds it.
-fn connect(at: &AtDaemon) -> Result<Client, ExitCode> {
+/// Connects to the named daemon, else to that of this user's state directory, like every other command.
+fn connect(at: &DaemonArgs) -> Result<Client, ExitCode> {
     let environment = Environment::read();
     let posted = posted_at(&environment).filter(|_| at.socket.is_none());
-    // What was left by one that was killed leads nowhere.
+    // A file left by a killed daemon leads nowhere.
     if let Some(client) = posted.and_then(|socket| Client::connect(&socket, None).ok()) {
         return Ok(client);
     }
@@ -63,7 +64,7 @@ fn connect(at: &AtDaemon) -> Result<Client, ExitCode> {
     Client::connect(&socket, None).map_err(|error| failed(&error))
 }
 
-fn ask<T: Asks + Serialize>(at: &AtDaemon, request: &T) -> Result<T::Answer, ExitCode> {
+fn ask<T: ApiRequest + Serialize>(at: &DaemonArgs, request: &T) -> Result<T::Answer, ExitCode> {
     connect(at)?.call(request).map_err(|error| failed(&error))
 }
 
@@ -71,10 +72,10 @@ fn id(text: &str) -> Result<SessionId, ExitCode> {
     serde_json::from_value(text.into()).map_err(|error| error::failed(&error, None))
 }
 
-/// Text is all that there is for a variable on the way to the daemon: another value than the one that was typed is none.
-fn variables(typed: &[Variable]) -> Result<BTreeMap<String, String>, ExitCode> {
-    let text = |bytes: &Bytes| String::from_utf8(bytes.as_slice().to_vec()).ok();
-    let pair = |Variable(name, value): &Variable| {
+/// The API carries variables as text, so a value that is not UTF-8 is refused, not changed.
+fn variables(typed: &[EnvArg]) -> Result<BTreeMap<String, String>, ExitCode> {
+    let text = |bytes: &ByteString| String::from_utf8(bytes.as_slice().to_vec()).ok();
+    let pair = |EnvArg(name, value): &EnvArg| {
         text(name).zip(text(value)).ok_or_else(|| {
             let what =
                 format!("the variable `{}` is not UTF-8, and the daemon takes nothing else", name.display());
@@ -84,15 +85,15 @@ fn variables(typed: &[Variable]) -> Result<BTreeMap<String, String>, ExitCode> {
     typed.iter().map(pair).collect()
 }
 
-fn create(wanted: &CreateSession) -> Result<ExitCode, ExitCode> {
+fn create(wanted: &SessionCreateArgs) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
-    let here = asked::current_dir()?;
+    let here = policy_resolution::current_dir()?;
     let default = || Surroundings::new(None, &environment).workspace(&here);
     let workspace = wanted.workspace.as_ref().map_or_else(default, |named| here.join(named));
     let request = ringfence_api::CreateSession {
-        workspace: asked::real(&workspace),
-        agent: wanted.agent.clone(),
-        provider: (!wanted.provider.is_empty()).then(|| wanted.provider.clone()),
+        workspace: policy_resolution::real(&workspace),
+        agent_name: wanted.agent.clone(),
+        agent_argv: (!wanted.agent_argv.is_empty()).then(|| wanted.agent_argv.clone()),
         profile: wanted.profile,
         net: wanted.net,
         environment: variables(&wanted.env)?,
@@ -112,7 +113,7 @@ fn create(wanted: &CreateSession) -> Result<ExitCode, ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(daemon: &AtDaemon, wanted: &ListSessions) -> Result<ExitCode, ExitCode> {
+fn list(daemon: &DaemonArgs, wanted: &ListSessions) -> Result<ExitCode, ExitCode> {
     let found = ask(daemon, wanted)?;
     if daemon.json {
         print_json(&found);
@@ -126,11 +127,11 @@ fn list(daemon: &AtDaemon, wanted: &ListSessions) -> Result<ExitCode, ExitCode> 
 }
 
 fn line(info: &SessionInfo) {
-    let shown = |text: &str| Bytes::from(text).display();
-    let what = info.provider.as_ref().and_then(|provider| provider.argv.first()).map(|word| shown(word));
+    let shown = |text: &str| ByteString::from(text).display();
+    let what = info.agent_process.as_ref().and_then(|provider| provider.argv.first()).map(|word| shown(word));
     let label = info.label.as_deref().map(shown).unwrap_or_default();
     let state = info.state.word();
-    let workspace = Bytes::from(info.workspace.as_path()).display();
+    let workspace = ByteString::from(info.workspace.as_path()).display();
     say!(
         "{}  {state:<8}  {:<10}  {workspace}  {}  {label}",
         info.session,
@@ -139,40 +140,40 @@ fn line(info: &SessionInfo) {
     );
 }
 
-fn show(daemon: &AtDaemon, text: &str) -> Result<ExitCode, ExitCode> {
+fn show(daemon: &DaemonArgs, text: &str) -> Result<ExitCode, ExitCode> {
     let info = ask(daemon, &ShowSession { session: id(text)? })?;
     tell(daemon, &info);
     Ok(ExitCode::SUCCESS)
 }
 
-fn stop(daemon: &AtDaemon, text: &str) -> Result<ExitCode, ExitCode> {
+fn stop(daemon: &DaemonArgs, text: &str) -> Result<ExitCode, ExitCode> {
     let request = StopSession { session: id(text)?, grace_ms: None };
     let info = ask(daemon, &request)?;
     tell(daemon, &info);
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(daemon: &AtDaemon, info: &SessionInfo) {
+fn tell(daemon: &DaemonArgs, info: &SessionInfo) {
     if daemon.json {
         return print_json(info);
     }
     line(info);
-    if let Some(why) = &info.ended {
-        say!("ended: {}", Bytes::from(why.as_str()).display());
+    if let Some(why) = &info.end_reason {
+        say!("ended: {}", ByteString::from(why.as_str()).display());
     }
 }
 
-fn end(place: &Place, name: &str) -> Result<ExitCode, ExitCode> {
+fn end(place: &PolicyArgs, name: &str) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
-    approval::require(&environment, Need::Nothing, "end a session")?;
-    let runtime = run::runtime(&environment, Attendance::Unattended)?;
-    let workspace = WorkspaceId::of_canonical_path(&asked::workspace(place, &environment)?);
+    approval::require(&environment, OperatorRequirement::Nothing, "end a session")?;
+    let runtime = run::runtime(&environment, ApproverPresence::Unattended)?;
+    let workspace = WorkspaceId::of_canonical_path(&policy_resolution::workspace(place, &environment)?);
     let ended =
         end_session(runtime.ledger(), &workspace, name).map_err(|error| error::failed(&error, None))?;
-    let shown = Bytes::from(name).display();
+    let shown = ByteString::from(name).display();
     match ended {
-        Some(id) => say!("`{shown}` ({id}) is over"),
-        None => say!("no session `{shown}` goes on in this workspace"),
+        Some(id) => say!("`{shown}` ({id}) has ended"),
+        None => say!("no open session `{shown}` in this workspace"),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,31 +1,31 @@
-//! The file work of Codex. Reading, writing and listing are the file tools of the session; what they have no word for is a
-//! command inside the fence.
+//! File operations of Codex. Reading, writing and listing use the file tools of the session; other operations
+//! run a command inside the fence.
 
 use std::path::{Path, PathBuf};
 
-use ringfence_runtime::{Bound, Ended, Io, Settled, Source, Target, Touched};
-use ringfence_types::{Access, Bytes, Call, Exec, FileCall, NetMode, StandardInput};
+use ringfence_runtime::{CallEnd, CommandIo, OutputTarget, SessionShared, Settled, StdinSource, Touched};
+use ringfence_types::{Access, ByteString, Call, ExecCall, FileCall, NetMode, StandardInput};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::Sessions;
-use super::intent::Intent;
-use super::path::address;
-use super::wire::{Copy, Fault, FaultKind, OfPath, decoded, encoded};
-use ringfence_types::Denial;
+use super::CodexSessions;
+use super::codex_sandbox::RequestedSandbox;
+use super::file_uri::address;
+use super::wire::{CopyRequest, FaultKind, PathRequest, RpcFault, decoded, encoded};
+use ringfence_types::RefusalNotice;
 
-type Answer = Result<Value, Fault>;
+type CodexFileResult = Result<Value, RpcFault>;
 
 /// An entry of a directory, as the file tools list it.
-pub(super) struct Entry {
+pub(super) struct CodexDirEntry {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: CodexFileKind,
     bytes: u64,
     modified_ms: i64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CodexFileKind {
     Directory,
     File,
     Link,
@@ -33,124 +33,124 @@ pub(super) enum Kind {
 }
 
 /// The files of one session.
-pub(super) struct Files<'s, 'r> {
-    bound: &'s Bound<'r>,
+pub(super) struct CodexFiles<'s, 'r> {
+    bound: &'s SessionShared<'r>,
 }
 
-impl<'s, 'r> Files<'s, 'r> {
-    pub(super) fn of(sessions: &'s Sessions<'r>, sandbox: &Value) -> Result<Self, Fault> {
-        let intent = Intent::of(sandbox, &sessions.writing.workspace().path)?;
+impl<'s, 'r> CodexFiles<'s, 'r> {
+    pub(super) fn of(sessions: &'s CodexSessions<'r>, sandbox: &Value) -> Result<Self, RpcFault> {
+        let intent = RequestedSandbox::of(sandbox, &sessions.writing.workspace().path)?;
         Ok(Self { bound: sessions.of(intent.access, NetMode::None) })
     }
 
-    pub(super) fn read(&self, of: &OfPath) -> Answer {
+    pub(super) fn read(&self, of: &PathRequest) -> CodexFileResult {
         let bytes = self.content(of.path.path())?;
         Ok(json!({ "dataBase64": encoded(&bytes) }))
     }
 
-    pub(super) fn write(&self, of: &OfPath) -> Answer {
+    pub(super) fn write(&self, of: &PathRequest) -> CodexFileResult {
         let data = of.data_base64.as_deref();
         let data =
-            data.ok_or_else(|| Fault::new(FaultKind::Params, "a file is written with `dataBase64`"))?;
+            data.ok_or_else(|| RpcFault::new(FaultKind::Params, "a file is written with `dataBase64`"))?;
         let content = decoded(data)?;
         let sha256 = ringfence_types::hex(Sha256::digest(&content));
-        let path = Bytes::from(of.path.path());
+        let path = ByteString::from(of.path.path());
         let call = FileCall::Write { path, sha256, bytes: content.len() as u64 };
-        match self.call(Call::File(call), Source::Bytes(&content)).ended {
-            Ended::Touched(Touched::Written) => Ok(json!({})),
-            // Codex makes the directory and comes again.
-            Ended::Failed { .. } if of.path.path().parent().is_some_and(|above| self.is_missing(above)) => {
-                Err(Fault::not_found())
+        match self.call(Call::File(call), StdinSource::Bytes(&content)).ended {
+            CallEnd::Touched(Touched::Written) => Ok(json!({})),
+            // Codex makes the directory and retries.
+            CallEnd::Failed { .. } if of.path.path().parent().is_some_and(|above| self.is_missing(above)) => {
+                Err(RpcFault::not_found())
             }
             other => Err(self.fault("write", of.path.path(), &other)),
         }
     }
 
-    pub(super) fn metadata(&self, of: &OfPath) -> Answer {
+    pub(super) fn metadata(&self, of: &PathRequest) -> CodexFileResult {
         let path = of.path.path();
         let entry = self.entry(path)?;
         let (kind, bytes) = match entry.kind {
-            Kind::Link => self.beyond(path)?,
+            CodexFileKind::Link => self.beyond(path)?,
             kind => (kind, entry.bytes),
         };
         Ok(json!({
-            "isDirectory": kind == Kind::Directory, "isFile": kind == Kind::File, "isSymlink": entry.kind == Kind::Link,
+            "isDirectory": kind == CodexFileKind::Directory, "isFile": kind == CodexFileKind::File, "isSymlink": entry.kind == CodexFileKind::Link,
             "size": bytes, "createdAtMs": 0, "modifiedAtMs": entry.modified_ms,
         }))
     }
 
-    pub(super) fn list(&self, of: &OfPath) -> Answer {
+    pub(super) fn list(&self, of: &PathRequest) -> CodexFileResult {
         let entries = self.entries(of.path.path())?;
         let entries: Vec<Value> = entries
             .iter()
             .map(|entry| {
-                json!({ "fileName": entry.name, "isDirectory": entry.kind == Kind::Directory, "isFile": entry.kind == Kind::File })
+                json!({ "fileName": entry.name, "isDirectory": entry.kind == CodexFileKind::Directory, "isFile": entry.kind == CodexFileKind::File })
             })
             .collect();
         Ok(json!({ "entries": entries }))
     }
 
-    /// Where it leads, if that is inside as well.
-    pub(super) fn canonical(&self, of: &OfPath) -> Answer {
+    /// The target of a path, if it is inside a root.
+    pub(super) fn canonical(&self, of: &PathRequest) -> CodexFileResult {
         let path = of.path.path();
         self.entry(path)?;
         let real = std::fs::canonicalize(path).ok().filter(|real| self.root_of(real).is_some());
-        Ok(json!({ "path": address(&real.ok_or_else(Fault::not_found)?) }))
+        Ok(json!({ "path": address(&real.ok_or_else(RpcFault::not_found)?) }))
     }
 
-    pub(super) fn make_directory(&self, of: &OfPath) -> Answer {
+    pub(super) fn make_directory(&self, of: &PathRequest) -> CodexFileResult {
         let options: &[&str] = if of.recursive == Some(true) { &["-p"] } else { &[] };
         self.command("mkdir", options, &[of.path.path()])
     }
 
-    pub(super) fn remove(&self, of: &OfPath) -> Answer {
+    pub(super) fn remove(&self, of: &PathRequest) -> CodexFileResult {
         let mut options = Vec::new();
         options.extend((of.recursive == Some(true)).then_some("-r"));
         options.extend((of.force == Some(true)).then_some("-f"));
         self.command("rm", &options, &[of.path.path()])
     }
 
-    pub(super) fn copy(&self, copy: &Copy) -> Answer {
+    pub(super) fn copy(&self, copy: &CopyRequest) -> CodexFileResult {
         let options: &[&str] = if copy.recursive { &["-R", "-T"] } else { &["-T"] };
         self.command("cp", options, &[copy.source_path.path(), copy.destination_path.path()])
     }
 
-    fn call(&self, call: Call, stdin: Source<'_>) -> Settled {
-        let io = Io {
+    fn call(&self, call: Call, stdin: StdinSource<'_>) -> Settled {
+        let io = CommandIo {
             stdin,
-            stdout: Target::Discard,
-            stderr: Target::Discard,
+            stdout: OutputTarget::Discard,
+            stderr: OutputTarget::Discard,
             interrupts: &[],
             timeout: None,
             output_bytes: 0,
         };
-        self.bound.lane().call(call, io)
+        self.bound.call_handle().call(call, io)
     }
 
-    fn content(&self, path: &Path) -> Result<Vec<u8>, Fault> {
-        let call = Call::File(FileCall::Read { path: Bytes::from(path) });
-        match self.call(call, Source::Empty).ended {
-            Ended::Touched(Touched::Read(bytes)) => Ok(bytes),
-            // Nothing there is said with a number of its own.
-            Ended::Failed { .. } if self.is_missing(path) => Err(Fault::not_found()),
+    fn content(&self, path: &Path) -> Result<Vec<u8>, RpcFault> {
+        let call = Call::File(FileCall::Read { path: ByteString::from(path) });
+        match self.call(call, StdinSource::Empty).ended {
+            CallEnd::Touched(Touched::Read(bytes)) => Ok(bytes),
+            // A missing file has its own error code.
+            CallEnd::Failed { .. } if self.is_missing(path) => Err(RpcFault::not_found()),
             other => Err(self.fault("read", path, &other)),
         }
     }
 
-    pub(super) fn entries(&self, path: &Path) -> Result<Vec<Entry>, Fault> {
-        let call = Call::File(FileCall::List { path: Bytes::from(path) });
-        let listed = match self.call(call, Source::Empty).ended {
-            Ended::Touched(Touched::Listed(listed)) => listed,
-            Ended::Failed { .. } if self.is_missing(path) => return Err(Fault::not_found()),
+    pub(super) fn entries(&self, path: &Path) -> Result<Vec<CodexDirEntry>, RpcFault> {
+        let call = Call::File(FileCall::List { path: ByteString::from(path) });
+        let listed = match self.call(call, StdinSource::Empty).ended {
+            CallEnd::Touched(Touched::Listed(listed)) => listed,
+            CallEnd::Failed { .. } if self.is_missing(path) => return Err(RpcFault::not_found()),
             other => return Err(self.fault("list", path, &other)),
         };
-        let entry = |entry: ringfence_runtime::Listed| Entry {
+        let entry = |entry: ringfence_runtime::ListedEntry| CodexDirEntry {
             name: entry.name.to_string_lossy().into_owned(),
             kind: match entry.kind {
-                ringfence_types::EntryKind::Directory => Kind::Directory,
-                ringfence_types::EntryKind::File => Kind::File,
-                ringfence_types::EntryKind::Link => Kind::Link,
-                ringfence_types::EntryKind::Other => Kind::Other,
+                ringfence_types::EntryKind::Directory => CodexFileKind::Directory,
+                ringfence_types::EntryKind::File => CodexFileKind::File,
+                ringfence_types::EntryKind::Link => CodexFileKind::Link,
+                ringfence_types::EntryKind::Other => CodexFileKind::Other,
             },
             bytes: entry.bytes,
             modified_ms: entry.modified_ms,
@@ -158,30 +158,35 @@ impl<'s, 'r> Files<'s, 'r> {
         Ok(listed.into_iter().map(entry).collect())
     }
 
-    /// What a directory says of one of its entries. What is in no root is not there.
-    fn entry(&self, path: &Path) -> Result<Entry, Fault> {
-        let root = self.root_of(path).ok_or_else(Fault::not_found)?;
+    /// The directory's entry for a path. A path outside the roots is reported as missing.
+    fn entry(&self, path: &Path) -> Result<CodexDirEntry, RpcFault> {
+        let root = self.root_of(path).ok_or_else(RpcFault::not_found)?;
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(Fault::not_found());
+            return Err(RpcFault::not_found());
         };
         if path == root {
             self.entries(path)?;
-            return Ok(Entry { name: String::new(), kind: Kind::Directory, bytes: 0, modified_ms: 0 });
+            return Ok(CodexDirEntry {
+                name: String::new(),
+                kind: CodexFileKind::Directory,
+                bytes: 0,
+                modified_ms: 0,
+            });
         }
         let name = name.to_string_lossy();
-        self.entries(above)?.into_iter().find(|entry| entry.name == name).ok_or_else(Fault::not_found)
+        self.entries(above)?.into_iter().find(|entry| entry.name == name).ok_or_else(RpcFault::not_found)
     }
 
     fn is_missing(&self, path: &Path) -> bool {
         self.entry(path).is_err_and(|fault| fault.kind == FaultKind::NotFound)
     }
 
-    /// What a link leads to, where that may be read.
-    fn beyond(&self, path: &Path) -> Result<(Kind, u64), Fault> {
+    /// The target of a link, if it may be read.
+    fn beyond(&self, path: &Path) -> Result<(CodexFileKind, u64), RpcFault> {
         if self.entries(path).is_ok() {
-            return Ok((Kind::Directory, 0));
+            return Ok((CodexFileKind::Directory, 0));
         }
-        self.content(path).map(|bytes| (Kind::File, bytes.len() as u64))
+        self.content(path).map(|bytes| (CodexFileKind::File, bytes.len() as u64))
     }
 
     fn root_of(&self, path: &Path) -> Option<PathBuf> {
@@ -192,40 +197,49 @@ impl<'s, 'r> Files<'s, 'r> {
         roots.find(|root| path.starts_with(root))
     }
 
-    fn command(&self, program: &str, options: &[&str], paths: &[&Path]) -> Answer {
-        let mut argv: Vec<Bytes> =
-            [&[program], options, &["--"]].concat().into_iter().map(Bytes::from).collect();
-        argv.extend(paths.iter().map(|path| Bytes::from(*path)));
-        let cwd = Bytes::from(self.bound.workspace().path.as_path());
-        let exec = Exec { argv, cwd, env: Vec::new(), net: NetMode::None, stdin: StandardInput::None };
+    fn command(&self, program: &str, options: &[&str], paths: &[&Path]) -> CodexFileResult {
+        let mut argv: Vec<ByteString> =
+            [&[program], options, &["--"]].concat().into_iter().map(ByteString::from).collect();
+        argv.extend(paths.iter().map(|path| ByteString::from(*path)));
+        let cwd = ByteString::from(self.bound.workspace().path.as_path());
+        let exec = ExecCall {
+            argv,
+            cwd,
+            env: Vec::new(),
+            ceiling: None,
+            net: NetMode::None,
+            stdin: StandardInput::None,
+        };
         let mut stderr = Vec::new();
-        let io = Io {
-            stdin: Source::Empty,
-            stdout: Target::Discard,
-            stderr: Target::Buffer(&mut stderr),
+        let io = CommandIo {
+            stdin: StdinSource::Empty,
+            stdout: OutputTarget::Discard,
+            stderr: OutputTarget::Buffer(&mut stderr),
             interrupts: &[],
             timeout: None,
             output_bytes: 0,
         };
-        let settled = self.bound.lane().call(Call::Exec(exec), io);
+        let settled = self.bound.call_handle().call(Call::Exec(exec), io);
         let first = paths.first().copied().unwrap_or(Path::new("/"));
         match &settled.ended {
-            Ended::Executed(outcome) if outcome.exit.code() == 0 => Ok(json!({})),
-            Ended::Executed(_) if program != "mkdir" && self.is_missing(first) => Err(Fault::not_found()),
-            Ended::Executed(_) => Err(Fault::internal(String::from_utf8_lossy(&stderr).trim())),
+            CallEnd::Executed(outcome) if outcome.exit.code() == 0 => Ok(json!({})),
+            CallEnd::Executed(_) if program != "mkdir" && self.is_missing(first) => {
+                Err(RpcFault::not_found())
+            }
+            CallEnd::Executed(_) => Err(RpcFault::internal(String::from_utf8_lossy(&stderr).trim())),
             other => Err(self.fault(program, first, other)),
         }
     }
 
-    fn fault(&self, verb: &str, path: &Path, ended: &Ended) -> Fault {
-        let what = format!("{verb} {}", Bytes::from(path).display());
+    fn fault(&self, verb: &str, path: &Path, ended: &CallEnd) -> RpcFault {
+        let what = format!("{verb} {}", ByteString::from(path).display());
         match ended {
-            Ended::Refused(refusal) => {
-                let denial = Denial::of(&what, refusal, Some(&self.bound.workspace().path));
-                Fault::new(FaultKind::Invalid, denial.text())
+            CallEnd::Refused(refusal) => {
+                let denial = RefusalNotice::of(&what, refusal, Some(&self.bound.workspace().path));
+                RpcFault::new(FaultKind::Invalid, denial.text())
             }
-            Ended::Failed { what, .. } => Fault::internal(what),
-            Ended::Executed(_) | Ended::Touched(_) => Fault::internal("something else was done"),
+            CallEnd::Failed { what, .. } => RpcFault::internal(what),
+            CallEnd::Executed(_) | CallEnd::Touched(_) => RpcFault::internal("something else was done"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Processes of Codex: each is one call of a session, on a thread of its own.
+//! Processes of Codex: each is one call of a session, on its own thread.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -8,31 +8,34 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::Duration;
 
-use ringfence_runtime::authz::env::is_unquestioned;
-use ringfence_runtime::{AgentSession, Bound, Ended, Settled};
-use ringfence_types::{Bytes, Call, Exec, NetMode, StandardInput};
+use ringfence_authz::env::is_unquestioned;
+use ringfence_runtime::{AgentSession, CallEnd, SessionShared, Settled};
+use ringfence_types::{ByteString, Call, ExecCall, NetMode, StandardInput};
 use serde_json::{Value, json};
 
-use super::Sessions;
-use super::intent::Intent;
-use super::rewritten;
-use super::streams::{Form, Inner, Outer, connected};
-use super::wire::{Fault, FaultKind, OfProcess, Outgoing, ReadOutput, Start, WriteInput, decoded, encoded};
+use super::CodexSessions;
+use super::codex_sandbox::RequestedSandbox;
+use super::streams::{ProcessStreams, SandboxEnds, StreamKind, connected};
+use super::unwrap_hook;
+use super::wire::{
+    FaultKind, MessageWriter, ProcessRequest, ReadOutput, RpcFault, StartProcess, WriteInput, decoded,
+    encoded,
+};
 use crate::error::REFUSED;
-use crate::signals::{JobSignal, Signals};
-use ringfence_types::Denial;
+use crate::signals::{JobSignal, SignalPipes};
+use ringfence_types::RefusalNotice;
 
-/// More than an agent keeps an eye on.
+/// Limit of concurrent processes.
 const MOST_PROCESSES: usize = 64;
-/// What is kept for `process/read` of one process; everything is sent as it comes.
+/// Output kept for `process/read` of one process; everything is also sent as it arrives.
 const KEPT: usize = 1024 * 1024;
-/// The longest that `process/read` waits.
+/// The longest wait of `process/read`.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is known of a process by now.
+/// Current state of a process.
 #[derive(Debug, Default)]
-struct Progress {
-    /// Of the last notification.
+struct ProcessProgress {
+    /// Number of the last notification.
     seq: u64,
     chunks: VecDeque<(u64, &'static str, Vec<u8>)>,
     kept: usize,
@@ -42,17 +45,17 @@ struct Progress {
 }
 
 #[derive(Debug)]
-struct Process {
+struct CodexProcess {
     id: String,
-    signals: Signals,
-    /// Until it is over.
+    signals: SignalPipes,
+    /// Open until the process ends.
     input: Mutex<Option<Arc<OwnedFd>>>,
-    progress: Mutex<Progress>,
+    progress: Mutex<ProcessProgress>,
     news: Condvar,
 }
 
-impl Process {
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+impl CodexProcess {
+    fn progress(&self) -> MutexGuard<'_, ProcessProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -60,8 +63,8 @@ impl Process {
         self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Numbers a notification and sends it: what has the smaller number comes first.
-    fn tell(&self, out: &Outgoing, method: &str, change: impl FnOnce(&mut Progress) -> Value) {
+    /// Numbers and sends a notification under one lock, so that notifications arrive in order.
+    fn tell(&self, out: &MessageWriter, method: &str, change: impl FnOnce(&mut ProcessProgress) -> Value) {
         let mut progress = self.progress();
         progress.seq += 1;
         let mut params = change(&mut progress);
@@ -74,7 +77,7 @@ impl Process {
         self.news.notify_all();
     }
 
-    fn printed(&self, out: &Outgoing, stream: &'static str, bytes: &[u8]) {
+    fn printed(&self, out: &MessageWriter, stream: &'static str, bytes: &[u8]) {
         self.tell(out, "process/output", |progress| {
             progress.kept += bytes.len();
             progress.chunks.push_back((progress.seq, stream, bytes.to_vec()));
@@ -95,60 +98,60 @@ impl Process {
 /// The processes of one connection.
 pub(super) struct Processes<'s, 'scope> {
     scope: &'scope Scope<'scope, 's>,
-    sessions: &'s Sessions<'s>,
-    out: &'s Outgoing,
-    all: Mutex<All>,
+    sessions: &'s CodexSessions<'s>,
+    out: &'s MessageWriter,
+    all: Mutex<ProcessTable>,
 }
 
 #[derive(Debug, Default)]
-struct All {
-    processes: BTreeMap<String, Arc<Process>>,
-    /// The client is gone: what it asked for last, and what begins only now, would not be ended by anybody.
+struct ProcessTable {
+    processes: BTreeMap<String, Arc<CodexProcess>>,
+    /// The client is gone. A process that starts now would have no client to end it.
     is_over: bool,
 }
 
 impl<'s, 'scope> Processes<'s, 'scope> {
     pub(super) fn new(
         scope: &'scope Scope<'scope, 's>,
-        sessions: &'s Sessions<'s>,
-        out: &'s Outgoing,
+        sessions: &'s CodexSessions<'s>,
+        out: &'s MessageWriter,
     ) -> Self {
         Self { scope, sessions, out, all: Mutex::default() }
     }
 
-    /// Answers at once: a person may have to be asked before it begins.
-    pub(super) fn start(&self, mut start: Start) -> Result<Value, Fault> {
+    /// Answers at once, because an approval may have to come before the start.
+    pub(super) fn start(&self, mut start: StartProcess) -> Result<Value, RpcFault> {
         if start.arg0.as_ref().is_some_and(|name| start.argv.first() != Some(name)) {
-            return Err(Fault::new(
+            return Err(RpcFault::new(
                 FaultKind::Params,
                 "a program has its own name here: `arg0` is not taken",
             ));
         }
         if let Ok(program) = std::env::current_exe() {
-            start.argv = rewritten::meant(start.argv, &program);
+            start.argv = unwrap_hook::meant(start.argv, &program);
         }
-        let intent = Intent::of(&start.sandbox, &self.sessions.writing.workspace().path)?;
+        let intent = RequestedSandbox::of(&start.sandbox, &self.sessions.writing.workspace().path)?;
         let net = if start.enforce_managed_network { NetMode::None } else { intent.net };
         let bound = self.sessions.of(intent.access, net);
-        let exec = exec(bound, &start);
+        let wanted = CodexExec::of(&start, bound, &self.sessions.baseline);
         let form = match (start.tty, start.pipe_stdin) {
-            (true, _) => Form::Terminal,
-            (false, true) => Form::Input,
-            (false, false) => Form::NoInput,
+            (true, _) => StreamKind::Terminal,
+            (false, true) => StreamKind::Input,
+            (false, false) => StreamKind::NoInput,
         };
-        let (inner, outer) = connected(form).map_err(Fault::internal)?;
-        let process = self.enter(start.process_id, outer.input.clone())?;
+        let streams = connected(form).map_err(RpcFault::internal)?;
+        let process = self.enter(start.process_id, streams.outer.input.clone())?;
         let out = self.out;
         let id = process.id.clone();
-        self.scope.spawn(move || live(&process, bound, (exec, inner, outer), out));
+        self.scope.spawn(move || live(&process, bound, wanted, streams, out));
         Ok(json!({ "processId": id }))
     }
 
-    fn enter(&self, id: String, input: Option<Arc<OwnedFd>>) -> Result<Arc<Process>, Fault> {
-        let invalid = |why: String| Err(Fault::new(FaultKind::Invalid, why));
+    fn enter(&self, id: String, input: Option<Arc<OwnedFd>>) -> Result<Arc<CodexProcess>, RpcFault> {
+        let invalid = |why: String| Err(RpcFault::new(FaultKind::Invalid, why));
         let mut all = self.all();
         if all.is_over {
-            return invalid("the connection is over".to_owned());
+            return invalid("the connection is closed".to_owned());
         }
         if all.processes.len() >= MOST_PROCESSES {
             all.processes.retain(|_, process| !process.is_over());
@@ -159,8 +162,8 @@ impl<'s, 'scope> Processes<'s, 'scope> {
         if all.processes.len() >= MOST_PROCESSES {
             return invalid(format!("{MOST_PROCESSES} processes run already; end one first"));
         }
-        let signals = Signals::new().map_err(Fault::internal)?;
-        let process = Arc::new(Process {
+        let signals = SignalPipes::new().map_err(RpcFault::internal)?;
+        let process = Arc::new(CodexProcess {
             id: id.clone(),
             signals,
             input: Mutex::new(input),
@@ -171,20 +174,23 @@ impl<'s, 'scope> Processes<'s, 'scope> {
         Ok(process)
     }
 
-    fn all(&self) -> MutexGuard<'_, All> {
+    fn all(&self) -> MutexGuard<'_, ProcessTable> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(&self, id: &str) -> Option<Arc<Process>> {
+    fn find(&self, id: &str) -> Option<Arc<CodexProcess>> {
         self.all().processes.get(id).cloned()
     }
 
-    pub(super) fn read(&self, read: &ReadOutput) -> Result<Value, Fault> {
+    pub(super) fn read(&self, read: &ReadOutput) -> Result<Value, RpcFault> {
         let Some(process) = self.find(&read.process_id) else {
-            return Err(Fault::new(FaultKind::Invalid, format!("there is no process `{}`", read.process_id)));
+            return Err(RpcFault::new(
+                FaultKind::Invalid,
+                format!("there is no process `{}`", read.process_id),
+            ));
         };
         let after = read.after_seq.unwrap_or(0);
-        let waits = |progress: &mut Progress| progress.seq <= after && !progress.closed;
+        let waits = |progress: &mut ProcessProgress| progress.seq <= after && !progress.closed;
         let wait = Duration::from_millis(read.wait_ms.unwrap_or(0)).min(PATIENCE);
         let waited = process.news.wait_timeout_while(process.progress(), wait, waits);
         let (progress, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -206,7 +212,7 @@ impl<'s, 'scope> Processes<'s, 'scope> {
         }))
     }
 
-    pub(super) fn write(&self, write: &WriteInput) -> Result<Value, Fault> {
+    pub(super) fn write(&self, write: &WriteInput) -> Result<Value, RpcFault> {
         let bytes = decoded(&write.chunk)?;
         let Some(process) = self.find(&write.process_id) else {
             return Ok(json!({ "status": "unknownProcess" }));
@@ -218,14 +224,14 @@ impl<'s, 'scope> Processes<'s, 'scope> {
         Ok(json!({ "status": if written.is_ok() { "accepted" } else { "stdinClosed" } }))
     }
 
-    pub(super) fn interrupt(&self, of: &OfProcess) -> Value {
+    pub(super) fn interrupt(&self, of: &ProcessRequest) -> Value {
         if let Some(process) = self.find(&of.process_id) {
             process.signals.send(JobSignal::Int);
         }
         json!({})
     }
 
-    pub(super) fn terminate(&self, of: &OfProcess) -> Value {
+    pub(super) fn terminate(&self, of: &ProcessRequest) -> Value {
         let process = self.find(&of.process_id).filter(|process| !process.is_over());
         if let Some(process) = &process {
             end(process);
@@ -233,7 +239,7 @@ impl<'s, 'scope> Processes<'s, 'scope> {
         json!({ "running": process.is_some() })
     }
 
-    /// Ends all of them, and none begins any more; whoever leaves the scope waits until they have.
+    /// Ends all processes and refuses new ones; leaving the scope waits for their end.
     pub(super) fn end(&self) {
         let mut all = self.all();
         all.is_over = true;
@@ -241,39 +247,65 @@ impl<'s, 'scope> Processes<'s, 'scope> {
     }
 }
 
-/// The first ends the wait for a person, the second what nothing else ends.
-fn end(process: &Process) {
+/// `TERM` ends the wait for an approval, `KILL` the process.
+fn end(process: &CodexProcess) {
     process.signals.send(JobSignal::Term);
     process.signals.send(JobSignal::Kill);
     process.input().take();
 }
 
-/// What Codex asks for, with the variables that policy lets a caller set. The rest is for a shell without a fence.
-fn exec(bound: &Bound<'_>, start: &Start) -> Exec {
-    let policy = bound.policy();
-    let variables = start.env.iter();
-    let variables = variables.map(|(name, value)| (Bytes::from(name.as_str()), Bytes::from(value.as_str())));
-    Exec {
-        argv: start.argv.iter().map(|word| Bytes::from(word.as_str())).collect(),
-        cwd: Bytes::from(start.cwd.path()),
-        env: variables.filter(|(name, value)| is_unquestioned(name, value, policy)).collect(),
-        net: policy.net,
-        stdin: StandardInput::None,
+/// A command that Codex requests.
+struct CodexExec {
+    /// With the variables of this call that policy allows a caller to set. Codex means the rest for an
+    /// unfenced shell.
+    exec: ExecCall,
+    /// Variables that Codex itself got and passes on. They are not part of the call: Codex sends its whole
+    /// environment with each call, and a grant must still match the next one.
+    inherited: Vec<(ByteString, ByteString)>,
+}
+
+impl CodexExec {
+    fn of(start: &StartProcess, bound: &SessionShared<'_>, baseline: &[(ByteString, ByteString)]) -> Self {
+        let policy = bound.policy();
+        let variables = start.env.iter();
+        let variables = variables
+            .map(|(name, value)| (ByteString::from(name.as_str()), ByteString::from(value.as_str())));
+        // A variable with a secret is evaluated as part of the call.
+        let is_clean = |value: &ByteString| {
+            str::from_utf8(value.as_slice()).is_ok_and(|value| bound.clean(value) == value)
+        };
+        let (inherited, env) = variables
+            .filter(|(name, value)| is_unquestioned(name, value, policy))
+            .partition(|variable| baseline.contains(variable) && is_clean(&variable.1));
+        let argv = start.argv.iter().map(|word| ByteString::from(word.as_str())).collect();
+        let cwd = ByteString::from(start.cwd.path());
+        Self {
+            exec: ExecCall { argv, cwd, env, ceiling: None, net: policy.net, stdin: StandardInput::None },
+            inherited,
+        }
     }
 }
 
-/// From the question whether it may run to the last byte of it.
-fn live(process: &Process, bound: &Bound<'_>, (exec, inner, outer): (Exec, Inner, Outer), out: &Outgoing) {
+/// Runs the process, from the approval to its last output.
+fn live(
+    process: &CodexProcess,
+    bound: &SessionShared<'_>,
+    wanted: CodexExec,
+    streams: ProcessStreams,
+    out: &MessageWriter,
+) {
+    let ProcessStreams { inner, outer } = streams;
     let exit = std::thread::scope(|scope| {
         for (stream, from) in outer.outputs {
-            scope.spawn(move || follow(process, out, (stream, File::from(from))));
+            scope.spawn(move || follow(process, out, stream, File::from(from)));
         }
-        let mut lane: AgentSession<'_> = bound.lane();
+        let mut lane: AgentSession<'_> = bound.call_handle();
+        lane.set_variables(wanted.inherited);
         let interrupts = process.signals.interrupts();
-        let settled = lane.call(Call::Exec(exec), inner.io(&interrupts));
+        let settled = lane.call(Call::Exec(wanted.exec), inner.io(&interrupts));
         let exit = explained(&settled, bound, &inner);
         process.input().take();
-        // Now nobody writes any more, and whoever reads comes to the end.
+        // The last writer is closed, so that the readers reach the end.
         drop((inner, outer.input));
         exit
     });
@@ -287,38 +319,38 @@ fn live(process: &Process, bound: &Bound<'_>, (exec, inner, outer): (Exec, Inner
     });
 }
 
-/// The exit code. What did not run says why where a program says why.
-fn explained(settled: &Settled, bound: &Bound<'_>, inner: &Inner) -> i32 {
+/// The exit code. A command that did not run explains why on its error stream.
+fn explained(settled: &Settled, bound: &SessionShared<'_>, inner: &SandboxEnds) -> i32 {
     let (text, code) = match &settled.ended {
-        Ended::Executed(outcome) => {
-            if let Some(note) = settled.note.as_ref().filter(|_| !settled.held.is_empty()) {
+        CallEnd::Executed(outcome) => {
+            if let Some(note) = settled.notice.as_ref().filter(|_| !settled.held.is_empty()) {
                 say(inner, &format!("ringfence: {note}"));
             }
             return i32::from(outcome.exit.code());
         }
-        Ended::Refused(refusal) => {
-            (Denial::of("exec_command", refusal, Some(&bound.workspace().path)).text(), REFUSED)
+        CallEnd::Refused(refusal) => {
+            (RefusalNotice::of("exec_command", refusal, Some(&bound.workspace().path)).text(), REFUSED)
         }
-        Ended::Failed { what, hint } => {
+        CallEnd::Failed { what, hint } => {
             let hint = hint.as_ref().map(|hint| format!("\nringfence: {hint}")).unwrap_or_default();
             (format!("ringfence: {what}{hint}"), crate::args::FAILED)
         }
-        Ended::Touched(_) => ("ringfence: something else was done".to_owned(), crate::args::FAILED),
+        CallEnd::Touched(_) => ("ringfence: something else was done".to_owned(), crate::args::FAILED),
     };
     say(inner, &text);
     i32::from(code)
 }
 
-fn say(inner: &Inner, text: &str) {
-    // Whoever reads it is a thread of ours.
+fn say(inner: &SandboxEnds, text: &str) {
+    // A thread of this process reads it.
     let _told = rustix::io::fcntl_dupfd_cloexec(inner.errors(), 0)
         .map_err(std::io::Error::from)
         .and_then(|fd| writeln!(File::from(fd), "{text}"));
 }
 
-fn follow(process: &Process, out: &Outgoing, (stream, mut from): (&'static str, File)) {
+fn follow(process: &CodexProcess, out: &MessageWriter, stream: &'static str, mut from: File) {
     let mut bytes = [0; 16 * 1024];
-    // The end of a terminal is an error.
+    // Reading a closed terminal is an error.
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         process.printed(out, stream, bytes.get(..count).unwrap_or_default());
     }

@@ -1,4 +1,4 @@
-//! One connection: requests come line by line, each is answered from a thread of its own.
+//! One connection: reads requests line by line and answers each from its own thread.
 
 use std::io::{self, BufRead as _, Read as _};
 use std::path::Path;
@@ -6,18 +6,18 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::Sessions;
-use super::files::Files;
-use super::path::address;
+use super::CodexSessions;
+use super::file_uri::address;
+use super::files::CodexFiles;
 use super::process::Processes;
-use super::walk::{Walk, walk};
-use super::wire::{Copy, Fault, FaultKind, Incoming, OfPath, Outgoing, params};
+use super::walk::{WalkRequest, walk};
+use super::wire::{CopyRequest, FaultKind, IncomingMessage, MessageWriter, PathRequest, RpcFault, params};
 
-/// Longer than a file that may be read, in base64.
+/// Larger than a readable file in base64.
 const LONGEST: u64 = 64 * 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ServeError {
+pub(super) enum ExecServerError {
     #[error("standard input cannot be read")]
     Unread(#[source] io::Error),
     #[error("a message is longer than {LONGEST} bytes")]
@@ -26,12 +26,12 @@ pub(super) enum ServeError {
     Garbage(#[source] serde_json::Error),
 }
 
-/// Until the client is gone; what still runs is ended with it.
-pub(super) fn connection(sessions: &Sessions<'_>) -> Result<(), ServeError> {
-    let out = Outgoing::new();
+/// Serves until the client is gone, then ends its processes.
+pub(super) fn connection(sessions: &CodexSessions<'_>) -> Result<(), ExecServerError> {
+    let out = MessageWriter::new();
     thread::scope(|scope| {
         let processes = std::sync::Arc::new(Processes::new(scope, sessions, &out));
-        let mut begun = Begun::No;
+        let mut begun = HandshakeState::No;
         let served = loop {
             let incoming = match next() {
                 Ok(Some(incoming)) => incoming,
@@ -39,7 +39,7 @@ pub(super) fn connection(sessions: &Sessions<'_>) -> Result<(), ServeError> {
                 Err(error) => break Err(error),
             };
             let Some(id) = incoming.id.clone() else { continue };
-            if begun == Begun::No {
+            if begun == HandshakeState::No {
                 begun = greeted(&out, sessions, &incoming, &id);
                 continue;
             }
@@ -51,35 +51,41 @@ pub(super) fn connection(sessions: &Sessions<'_>) -> Result<(), ServeError> {
     })
 }
 
-/// Whether the client has said who it is.
+/// Whether the client has identified itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Begun {
+enum HandshakeState {
     No,
     Yes,
 }
 
-fn next() -> Result<Option<Incoming>, ServeError> {
+fn next() -> Result<Option<IncomingMessage>, ExecServerError> {
     let mut line = Vec::new();
-    let read = io::stdin().lock().take(LONGEST).read_until(b'\n', &mut line).map_err(ServeError::Unread)?;
+    let read =
+        io::stdin().lock().take(LONGEST).read_until(b'\n', &mut line).map_err(ExecServerError::Unread)?;
     match read as u64 {
         0 => Ok(None),
-        LONGEST => Err(ServeError::TooLong),
-        _ => serde_json::from_slice(&line).map(Some).map_err(ServeError::Garbage),
+        LONGEST => Err(ExecServerError::TooLong),
+        _ => serde_json::from_slice(&line).map(Some).map_err(ExecServerError::Garbage),
     }
 }
 
-fn greeted(out: &Outgoing, sessions: &Sessions<'_>, incoming: &Incoming, id: &Value) -> Begun {
+fn greeted(
+    out: &MessageWriter,
+    sessions: &CodexSessions<'_>,
+    incoming: &IncomingMessage,
+    id: &Value,
+) -> HandshakeState {
     if incoming.method != "initialize" {
-        out.answer(id, Err(Fault::new(FaultKind::Invalid, "`initialize` comes first")));
-        return Begun::No;
+        out.answer(id, Err(RpcFault::new(FaultKind::Invalid, "`initialize` comes first")));
+        return HandshakeState::No;
     }
     let session = sessions.writing.id().as_str();
     out.answer(id, Ok(json!({ "sessionId": session, "environmentInfo": environment(sessions) })));
-    Begun::Yes
+    HandshakeState::Yes
 }
 
-/// Of what Codex could use beyond the beginnings, nothing is promised.
-fn environment(sessions: &Sessions<'_>) -> Value {
+/// Announces no optional features of the protocol.
+fn environment(sessions: &CodexSessions<'_>) -> Value {
     const BASH: &str = "/bin/bash";
     let (name, path) = if Path::new(BASH).exists() { ("bash", BASH) } else { ("sh", "/bin/sh") };
     json!({
@@ -93,10 +99,10 @@ fn environment(sessions: &Sessions<'_>) -> Value {
 }
 
 fn answer(
-    sessions: &Sessions<'_>,
+    sessions: &CodexSessions<'_>,
     processes: &Processes<'_, '_>,
-    Incoming { method, params: sent, .. }: Incoming,
-) -> Result<Value, Fault> {
+    IncomingMessage { method, params: sent, .. }: IncomingMessage,
+) -> Result<Value, RpcFault> {
     match method.as_str() {
         "environment/info" => Ok(environment(sessions)),
         "environment/status" => Ok(json!({ "status": "ready" })),
@@ -106,23 +112,23 @@ fn answer(
         "process/signal" => Ok(processes.interrupt(&params(sent)?)),
         "process/terminate" => Ok(processes.terminate(&params(sent)?)),
         "fs/copy" => {
-            let copy: Copy = params(sent)?;
-            Files::of(sessions, &copy.sandbox)?.copy(&copy)
+            let copy: CopyRequest = params(sent)?;
+            CodexFiles::of(sessions, &copy.sandbox)?.copy(&copy)
         }
         "fs/walk" => {
-            let wanted: Walk = params(sent)?;
-            walk(&Files::of(sessions, &wanted.sandbox)?, &wanted)
+            let wanted: WalkRequest = params(sent)?;
+            walk(&CodexFiles::of(sessions, &wanted.sandbox)?, &wanted)
         }
         _ if method.starts_with("fs/") => {
             let act = file_method(&method).ok_or_else(|| unknown(&method))?;
-            let of: OfPath = params(sent)?;
-            act(&Files::of(sessions, &of.sandbox)?, &of)
+            let of: PathRequest = params(sent)?;
+            act(&CodexFiles::of(sessions, &of.sandbox)?, &of)
         }
         _ => Err(unknown(&method)),
     }
 }
 
-type FileMethod = fn(&Files<'_, '_>, &OfPath) -> Result<Value, Fault>;
+type FileMethod = fn(&CodexFiles<'_, '_>, &PathRequest) -> Result<Value, RpcFault>;
 
 fn file_method(method: &str) -> Option<FileMethod> {
     Some(match method {
@@ -137,6 +143,6 @@ fn file_method(method: &str) -> Option<FileMethod> {
     })
 }
 
-fn unknown(method: &str) -> Fault {
-    Fault::new(FaultKind::UnknownMethod, format!("`{method}` is not done here"))
+fn unknown(method: &str) -> RpcFault {
+    RpcFault::new(FaultKind::UnknownMethod, format!("`{method}` is not done here"))
 }

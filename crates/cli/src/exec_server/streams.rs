@@ -1,48 +1,57 @@
-//! What a process of Codex is connected by: pipes, or a terminal of its own.
+//! The streams of a Codex process: pipes, or a terminal of its own.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use ringfence_runtime::{Interrupt, Io, Pty, Source, Target};
+use ringfence_runtime::{CommandIo, OutputTarget, Pty, SignalForward, StdinSource};
 use rustix::pipe::PipeFlags;
 
-/// How a process wants to be connected.
+/// The streams a process requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum StreamKind {
     NoInput,
     Input,
     Terminal,
 }
 
-/// The ends that the fence gets.
+/// The ends for the sandbox.
 #[derive(Debug)]
-pub(super) enum Inner {
+pub(super) enum SandboxEnds {
     Pipes { stdin: Option<OwnedFd>, stdout: OwnedFd, stderr: OwnedFd },
     Terminal(OwnedFd),
 }
 
-/// The ends that are read and written here.
+/// The ends for this server.
 #[derive(Debug)]
-pub(super) struct Outer {
+pub(super) struct ServerEnds {
     pub(super) input: Option<Arc<OwnedFd>>,
     pub(super) outputs: Vec<(&'static str, OwnedFd)>,
 }
 
-impl Inner {
-    pub(super) fn io<'a>(&'a self, interrupts: &'a [Interrupt<'a>]) -> Io<'a> {
+/// Both ends of the streams of one process.
+#[derive(Debug)]
+pub(super) struct ProcessStreams {
+    pub(super) inner: SandboxEnds,
+    pub(super) outer: ServerEnds,
+}
+
+impl SandboxEnds {
+    pub(super) fn io<'a>(&'a self, interrupts: &'a [SignalForward<'a>]) -> CommandIo<'a> {
         let (stdin, stdout, stderr) = match self {
             Self::Pipes { stdin, stdout, stderr } => {
-                let stdin = stdin.as_ref().map_or(Source::Empty, |fd| Source::Fd(fd.as_fd()));
-                (stdin, Target::Fd(stdout.as_fd()), Target::Fd(stderr.as_fd()))
+                let stdin = stdin.as_ref().map_or(StdinSource::Empty, |fd| StdinSource::Fd(fd.as_fd()));
+                (stdin, OutputTarget::Fd(stdout.as_fd()), OutputTarget::Fd(stderr.as_fd()))
             }
-            Self::Terminal(fd) => {
-                (Source::Terminal(fd.as_fd()), Target::Terminal(fd.as_fd()), Target::Terminal(fd.as_fd()))
-            }
+            Self::Terminal(fd) => (
+                StdinSource::Terminal(fd.as_fd()),
+                OutputTarget::Terminal(fd.as_fd()),
+                OutputTarget::Terminal(fd.as_fd()),
+            ),
         };
-        Io { stdin, stdout, stderr, interrupts, timeout: None, output_bytes: 0 }
+        CommandIo { stdin, stdout, stderr, interrupts, timeout: None, output_bytes: 0 }
     }
 
-    /// Where something that did not run is explained.
+    /// Where the server explains why a command did not run.
     pub(super) fn errors(&self) -> &OwnedFd {
         match self {
             Self::Pipes { stderr, .. } => stderr,
@@ -51,23 +60,23 @@ impl Inner {
     }
 }
 
-pub(super) fn connected(form: Form) -> rustix::io::Result<(Inner, Outer)> {
-    if form == Form::Terminal {
+pub(super) fn connected(form: StreamKind) -> rustix::io::Result<ProcessStreams> {
+    if form == StreamKind::Terminal {
         return terminal();
     }
     let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
     let ((out, stdout), (err, stderr)) = (pipe()?, pipe()?);
     let (stdin, input) = match form {
-        Form::Input => pipe().map(|(read, write)| (Some(read), Some(Arc::new(write))))?,
-        Form::NoInput | Form::Terminal => (None, None),
+        StreamKind::Input => pipe().map(|(read, write)| (Some(read), Some(Arc::new(write))))?,
+        StreamKind::NoInput | StreamKind::Terminal => (None, None),
     };
-    let outer = Outer { input, outputs: vec![("stdout", out), ("stderr", err)] };
-    Ok((Inner::Pipes { stdin, stdout, stderr }, outer))
+    let outer = ServerEnds { input, outputs: vec![("stdout", out), ("stderr", err)] };
+    Ok(ProcessStreams { inner: SandboxEnds::Pipes { stdin, stdout, stderr }, outer })
 }
 
-fn terminal() -> rustix::io::Result<(Inner, Outer)> {
+fn terminal() -> rustix::io::Result<ProcessStreams> {
     let Pty { master, slave } = Pty::open(24, 80)?;
     let input = rustix::io::fcntl_dupfd_cloexec(&master, 0)?;
-    let outer = Outer { input: Some(Arc::new(input)), outputs: vec![("pty", master)] };
-    Ok((Inner::Terminal(slave), outer))
+    let outer = ServerEnds { input: Some(Arc::new(input)), outputs: vec![("pty", master)] };
+    Ok(ProcessStreams { inner: SandboxEnds::Terminal(slave), outer })
 }

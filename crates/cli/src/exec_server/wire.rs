@@ -1,6 +1,6 @@
-//! Messages of the exec-server protocol of Codex (0.166.0): JSON-RPC without its version, one message a line.
+//! Messages of Codex's exec-server protocol (0.166.0): JSON-RPC without its version, one message per line.
 //!
-//! Fields that are not known are ignored: the protocol grows with every version, and what is not understood here gives nothing.
+//! Unknown fields are ignored: the protocol grows with every version, and an unknown field grants nothing.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,10 +11,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::path::Place;
+use super::file_uri::FileUri;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Incoming {
+pub(super) struct IncomingMessage {
     pub(super) id: Option<Value>,
     pub(super) method: String,
     #[serde(default)]
@@ -23,14 +23,14 @@ pub(super) struct Incoming {
 
 /// Why a request has no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct RpcFault {
     pub(super) kind: FaultKind,
     pub(super) message: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FaultKind {
-    /// Also a no of policy: it is not a failure that could be tried again.
+    /// Also a refusal by policy, because a retry does not help.
     Invalid,
     UnknownMethod,
     Params,
@@ -50,7 +50,7 @@ impl FaultKind {
     }
 }
 
-impl Fault {
+impl RpcFault {
     pub(super) fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
@@ -64,21 +64,21 @@ impl Fault {
     }
 }
 
-pub(super) fn params<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, Fault> {
+pub(super) fn params<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, RpcFault> {
     serde_json::from_value(value)
-        .map_err(|error| Fault::new(FaultKind::Params, format!("the parameters make no sense: {error}")))
+        .map_err(|error| RpcFault::new(FaultKind::Params, format!("the parameters make no sense: {error}")))
 }
 
-/// Where answers and notifications go, each as one line.
+/// Writes answers and notifications, one line each.
 #[derive(Debug)]
-pub(super) struct Outgoing(Mutex<io::Stdout>);
+pub(super) struct MessageWriter(Mutex<io::Stdout>);
 
-impl Outgoing {
+impl MessageWriter {
     pub(super) fn new() -> Self {
         Self(Mutex::new(io::stdout()))
     }
 
-    pub(super) fn answer(&self, id: &Value, answer: Result<Value, Fault>) {
+    pub(super) fn answer(&self, id: &Value, answer: Result<Value, RpcFault>) {
         self.send(&match answer {
             Ok(result) => json!({ "id": id, "result": result }),
             Err(fault) => {
@@ -93,17 +93,17 @@ impl Outgoing {
 
     fn send(&self, message: &Value) {
         let mut out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever has gone away closes the other direction as well, and that ends everything.
+        // A client that is gone also closes the other direction, which ends the connection.
         let _gone = writeln!(out, "{message}").and_then(|()| out.flush());
     }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Start {
+pub(super) struct StartProcess {
     pub(super) process_id: String,
     pub(super) argv: Vec<String>,
-    pub(super) cwd: Place,
+    pub(super) cwd: FileUri,
     #[serde(default)]
     pub(super) env: BTreeMap<String, String>,
     #[serde(default)]
@@ -119,7 +119,7 @@ pub(super) struct Start {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct OfProcess {
+pub(super) struct ProcessRequest {
     pub(super) process_id: String,
 }
 
@@ -141,21 +141,21 @@ pub(super) struct WriteInput {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct OfPath {
-    pub(super) path: Place,
+pub(super) struct PathRequest {
+    pub(super) path: FileUri,
     #[serde(default)]
     pub(super) sandbox: Value,
     pub(super) recursive: Option<bool>,
     pub(super) force: Option<bool>,
-    /// Of a file that is written.
+    /// Content of a file write.
     pub(super) data_base64: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Copy {
-    pub(super) source_path: Place,
-    pub(super) destination_path: Place,
+pub(super) struct CopyRequest {
+    pub(super) source_path: FileUri,
+    pub(super) destination_path: FileUri,
     #[serde(default)]
     pub(super) recursive: bool,
     #[serde(default)]
@@ -166,6 +166,6 @@ pub(super) fn encoded(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-pub(super) fn decoded(text: &str) -> Result<Vec<u8>, Fault> {
-    STANDARD.decode(text).map_err(|error| Fault::new(FaultKind::Params, format!("not base64: {error}")))
+pub(super) fn decoded(text: &str) -> Result<Vec<u8>, RpcFault> {
+    STANDARD.decode(text).map_err(|error| RpcFault::new(FaultKind::Params, format!("not base64: {error}")))
 }

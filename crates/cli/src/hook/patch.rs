@@ -1,11 +1,11 @@
-//! Patches in the format of Codex, and the one way in which a shell command is nothing but such a patch.
+//! Patches in Codex's format, and the only form of a shell command that is exactly one such patch.
 
 use std::path::PathBuf;
 
-use super::request::Request;
+use super::request::HookRequest;
 
-/// Codex takes this form of a command out of the shell and applies the patch itself. A shell would do the same with it: one
-/// program with one literal text, and not a word after it. `None` for whatever else it may be.
+/// Codex recognises this form of a command and applies the patch itself. A shell would do the same: one
+/// program with one literal text and nothing after it. `None` for any other command.
 pub(super) fn of_command(command: &str) -> Option<&str> {
     let rest = command.trim_start().strip_prefix("apply_patch <<")?;
     let (word, text) = rest.split_once('\n')?;
@@ -16,14 +16,14 @@ pub(super) fn of_command(command: &str) -> Option<&str> {
     }
     let text = text.strip_suffix('\n').unwrap_or(text);
     let patch = text.strip_suffix(delimiter)?.strip_suffix('\n')?;
-    // The first line that is the delimiter ends it: what follows would be a command.
+    // The first delimiter line ends the text: anything after it would be a command.
     let ends_before = patch.split('\n').any(|line| line == delimiter);
     let expands = quoted.is_none() && patch.contains(['$', '`', '\\']);
     (!ends_before && !expands && patch.starts_with("*** Begin Patch")).then_some(patch)
 }
 
-/// Every file that patches name; `None` where there is none, or one that cannot be told.
-pub(super) fn files(request: &Request, patches: &[&str]) -> Option<Vec<PathBuf>> {
+/// Every file in the patches; `None` if there is none, or one is ambiguous.
+pub(super) fn files(request: &HookRequest, patches: &[&str]) -> Option<Vec<PathBuf>> {
     const HEADS: [&str; 4] = ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];
     let lines = patches.iter().flat_map(|text| text.lines());
     let names = lines.filter_map(|line| HEADS.iter().find_map(|head| line.trim().strip_prefix(head)));

@@ -1,9 +1,9 @@
-//! The one place where text for a shell is made: agents take a command only as such.
+//! Shell quoting. The only place that builds shell text, because agents accept a command only as text.
 
 use std::ffi::OsStr;
 
-/// One word of a shell. A backslash stands outside the single quotes, because fish reads it inside of them, too. `None`:
-/// no text can stand for it.
+/// Quotes one word. A backslash stands outside the single quotes, because fish interprets it inside them.
+/// `None`: the word cannot be quoted.
 pub(crate) fn quoted(word: &OsStr) -> Option<String> {
     let text = word.to_str().filter(|text| !text.contains('\0'))?;
     let escaped = |c: char| match c {
@@ -14,7 +14,7 @@ pub(crate) fn quoted(word: &OsStr) -> Option<String> {
     Some(format!("'{}'", text.chars().map(escaped).collect::<String>()))
 }
 
-/// The words of a line that is nothing but words of [`quoted`], each perhaps after a name and `=`.
+/// The words of a line that consists only of [`quoted`] words, each optionally after a name and `=`.
 pub(crate) fn unquoted(line: &str) -> Option<Vec<String>> {
     let (mut words, mut word) = (Vec::new(), String::new());
     let mut rest = line.chars();
@@ -40,7 +40,7 @@ pub(crate) fn unquoted(line: &str) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// Inside single quotes fish takes a backslash before a quote or another backslash for an escape.
+    /// Inside single quotes fish treats a backslash before a quote or backslash as an escape.
     #[test]
     fn no_backslash_is_inside_quotes() {
         assert_eq!(quoted(OsStr::new(r"a\'; id")).unwrap(), r"'a'\\''\''; id'");

@@ -1,21 +1,21 @@
-//! What an agent sends to a hook. Each field is an allegation.
+//! The request of an agent to its hook. Each field is an untrusted claim.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::HookError;
-use crate::args::Agent;
+use super::{HookError, transcript};
+use crate::args::AgentKind;
 
 /// A tool call that an agent is about to make.
 #[derive(Debug)]
-pub(super) struct Request {
-    pub(super) agent: Agent,
-    /// Of Ringfence: the same for all calls of one conversation.
+pub(super) struct HookRequest {
+    pub(super) agent: AgentKind,
+    /// Ringfence's session name: the same for all calls of one conversation.
     pub(super) session: String,
     pub(super) cwd: PathBuf,
-    /// The directory that the agent was opened on, where it says so.
+    /// The directory that the agent was opened on, if it says so.
     pub(super) project: Option<PathBuf>,
     pub(super) tool: String,
     pub(super) input: Map<String, Value>,
@@ -24,9 +24,9 @@ pub(super) struct Request {
     pub(super) turn: Option<String>,
 }
 
-/// The fields of all agents: each sends a part of them.
+/// The fields of all agents: each sends some of them.
 #[derive(Debug, Deserialize)]
-struct Sent {
+struct HookPayload {
     #[serde(alias = "conversation_id")]
     session_id: Option<String>,
     #[serde(alias = "working_dir")]
@@ -42,9 +42,10 @@ struct Sent {
     turn_id: Option<String>,
 }
 
-impl Request {
-    pub(super) fn read(agent: Agent, bytes: &[u8]) -> Result<Self, HookError> {
-        let sent: Sent = serde_json::from_slice(bytes).map_err(|error| HookError::Garbage(agent, error))?;
+impl HookRequest {
+    pub(super) fn read(agent: AgentKind, bytes: &[u8]) -> Result<Self, HookError> {
+        let sent: HookPayload =
+            serde_json::from_slice(bytes).map_err(|error| HookError::Garbage(agent, error))?;
         if sent.hook_event_name != event(agent) {
             return Err(HookError::Event(sent.hook_event_name));
         }
@@ -52,7 +53,15 @@ impl Request {
         let cwd = sent.cwd.or_else(|| roots.first().cloned());
         let cwd = cwd.filter(|cwd| cwd.is_absolute()).ok_or(HookError::NoPlace(agent))?;
         let around = roots.iter().find(|root| cwd.starts_with(root)).or(roots.first());
-        let project = around.filter(|root| root.is_absolute()).cloned();
+        let told = around.filter(|root| root.is_absolute()).cloned();
+        // What Codex calls its directory is the one that the model named with this call.
+        let project = match (agent, sent.turn_id.as_deref()) {
+            (AgentKind::Codex, Some(turn)) => {
+                let project = transcript::project(sent.transcript_path.as_deref(), turn);
+                Some(project.ok_or(HookError::NoProject(agent))?)
+            }
+            _ => told,
+        };
         Ok(Self {
             agent,
             session: session(agent, sent.session_id.as_deref().unwrap_or_default()),
@@ -70,24 +79,24 @@ impl Request {
         self.input.get(key).and_then(Value::as_str)
     }
 
-    /// Absolute, as the agent would take it. `None` where that is not known: some agents put the home for `~`, or leave
-    /// out the white space around a name.
+    /// The absolute path, as the agent would resolve it. `None` if that is ambiguous: some agents expand `~`
+    /// or trim the name.
     pub(super) fn path(&self, path: &str) -> Option<PathBuf> {
         (!path.starts_with('~') && path.trim() == path).then(|| self.cwd.join(Path::new(path)))
     }
 }
 
-/// The event before a tool call, as each agent calls it.
-pub(crate) fn event(agent: Agent) -> &'static str {
+/// The event before a tool call, by each agent's name for it.
+pub(crate) fn event(agent: AgentKind) -> &'static str {
     match agent {
-        Agent::ClaudeCode | Agent::Codex | Agent::Goose => "PreToolUse",
-        Agent::Gemini => "BeforeTool",
-        Agent::Cursor => "preToolUse",
-        Agent::Opencode => "tool.execute.before",
+        AgentKind::ClaudeCode | AgentKind::Codex | AgentKind::Goose => "PreToolUse",
+        AgentKind::Gemini => "BeforeTool",
+        AgentKind::Cursor => "preToolUse",
+        AgentKind::Opencode => "tool.execute.before",
     }
 }
 
-fn session(agent: Agent, id: &str) -> String {
+fn session(agent: AgentKind, id: &str) -> String {
     const LONGEST: usize = 64;
     let plain = id.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(LONGEST);
     format!("{agent}-{}", plain.collect::<String>())

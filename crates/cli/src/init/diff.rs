@@ -1,8 +1,8 @@
-//! A change as people read it. What is inserted is in one place, so that one hunk holds it.
+//! Shows a change as a diff. The insertion is in one place, so one hunk holds it.
 
 const AROUND: usize = 3;
 
-pub(super) fn unified(path: &str, (before, after): (&str, &str)) -> String {
+pub(super) fn unified(path: &str, before: &str, after: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let same = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
     let most = old.len().min(new.len()) - same;
@@ -11,7 +11,7 @@ pub(super) fn unified(path: &str, (before, after): (&str, &str)) -> String {
     let tail = end.min(AROUND);
     let part = |lines: &[&str], from: usize, to: usize, mark: char| -> String {
         let chosen = lines.iter().take(to).skip(from);
-        chosen.map(|line| format!("{mark}{}\n", ringfence_types::Bytes::from(*line).display())).collect()
+        chosen.map(|line| format!("{mark}{}\n", ringfence_types::ByteString::from(*line).display())).collect()
     };
     let counts = |lines: &[&str]| lines.len() - end + tail - start;
     format!(
@@ -36,8 +36,8 @@ mod tests {
         let before = "1\n2\n3\n4\n5\n6\n7\n8\n";
         let after = "1\n2\n3\n4\nx\n6\n7\n8\n";
         let text = "--- f\n+++ f\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+x\n 6\n 7\n 8\n";
-        assert_eq!(unified("f", (before, after)), text);
-        assert_eq!(unified("f", ("", "a\n")), "--- f\n+++ f\n@@ -1,0 +1,1 @@\n+a\n");
-        assert_eq!(unified("f", ("a\na\n", "a\n")), "--- f\n+++ f\n@@ -1,2 +1,1 @@\n a\n-a\n");
+        assert_eq!(unified("f", before, after), text);
+        assert_eq!(unified("f", "", "a\n"), "--- f\n+++ f\n@@ -1,0 +1,1 @@\n+a\n");
+        assert_eq!(unified("f", "a\na\n", "a\n"), "--- f\n+++ f\n@@ -1,2 +1,1 @@\n a\n-a\n");
     }
 }

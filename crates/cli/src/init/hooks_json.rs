@@ -1,15 +1,15 @@
-//! One hook in a file of settings that belongs to somebody else: everything around it stays as it is, comments included.
+//! Adds and removes one hook in a user's settings file; everything else stays, including comments.
 
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstRootNode};
 use serde_json::Value;
 
-/// Why a file of settings is not touched.
+/// Why a settings file is not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SettingsError {
+pub(super) enum AgentSettingsError {
     #[error(transparent)]
     Utf8(#[from] std::str::Utf8Error),
-    /// As the parser says it.
+    /// The parser's message.
     #[error("{0}")]
     Json(String),
     #[error("it is no object")]
@@ -24,20 +24,21 @@ pub(super) enum SettingsError {
 
 /// `hooks.EVENT`, an array.
 #[derive(Debug)]
-pub(super) struct Spot {
+pub(super) struct HookSlot {
     pub(super) event: &'static str,
-    /// What the file begins with when there was none.
+    /// The version field of a new file.
     pub(super) version: Option<u32>,
-    /// Settings beside `hooks` that are `true` with us: what the agent would do without asking a hook.
+    /// Settings beside `hooks` that Ringfence sets to `true`; without them the agent acts without a hook.
     pub(super) switches: &'static [&'static str],
 }
 
-/// The file with the hook, once, and first: it judges before others rewrite.
+/// Adds the hook once, as the first entry, so that it runs before hooks that rewrite the call.
 pub(super) fn with(
     before: Option<&[u8]>,
-    spot: &Spot,
-    (entry, mark): (&Value, &str),
-) -> Result<Vec<u8>, SettingsError> {
+    spot: &HookSlot,
+    entry: &Value,
+    mark: &str,
+) -> Result<Vec<u8>, AgentSettingsError> {
     let (bom, text) = match before {
         Some(bytes) => text(bytes)?,
         None => ("", ""),
@@ -50,28 +51,29 @@ pub(super) fn with(
         return Ok(before.unwrap_or_default().to_vec());
     }
     let root = parsed(if text.trim().is_empty() { "{}\n" } else { text })?;
-    let object = root.object_value().ok_or(SettingsError::NoObject)?;
+    let object = root.object_value().ok_or(AgentSettingsError::NoObject)?;
     if let (None, Some(version)) = (before, spot.version) {
         object.append("version", CstInputValue::Number(version.to_string()));
     }
     remove(&root, spot, mark);
-    let hooks = object.object_value_or_create("hooks").ok_or(SettingsError::NoHooks)?;
-    let event = hooks.array_value_or_create(spot.event).ok_or(SettingsError::NoList)?;
+    let hooks = object.object_value_or_create("hooks").ok_or(AgentSettingsError::NoHooks)?;
+    let event = hooks.array_value_or_create(spot.event).ok_or(AgentSettingsError::NoList)?;
     event.ensure_multiline();
     event.insert(0, input(entry));
     set(&object, spot);
-    let after = checked(root.to_string(), spot, (entry, mark))?;
+    let after = checked(root.to_string(), spot, entry, mark)?;
     Ok(format!("{bom}{after}").into_bytes())
 }
 
-/// The file without the hook, and without the empty lists that would be left.
+/// Removes the hook, and lists that become empty.
 ///
-/// `original` is what was there before us, as far as that is known: what it had is not ours to take away.
+/// `original` is the earlier content, if known: what it contained stays.
 pub(super) fn without(
     before: &[u8],
-    (spot, mark): (&Spot, &str),
+    spot: &HookSlot,
+    mark: &str,
     original: Option<&[u8]>,
-) -> Result<Vec<u8>, SettingsError> {
+) -> Result<Vec<u8>, AgentSettingsError> {
     let (bom, text) = text(before)?;
     let root = parsed(text)?;
     if ours(&root, spot, mark).is_empty() {
@@ -82,34 +84,35 @@ pub(super) fn without(
     Ok(format!("{bom}{root}").into_bytes())
 }
 
-/// The mark of byte order with which some editors begin a file, and the text.
-fn text(bytes: &[u8]) -> Result<(&str, &str), SettingsError> {
+/// Splits off the byte order mark of some editors.
+fn text(bytes: &[u8]) -> Result<(&str, &str), AgentSettingsError> {
     const BOM: &str = "\u{feff}";
     let text = std::str::from_utf8(bytes)?;
     Ok(text.strip_prefix(BOM).map_or(("", text), |rest| (BOM, rest)))
 }
 
-fn parsed(text: &str) -> Result<CstRootNode, SettingsError> {
-    CstRootNode::parse(text, &ParseOptions::default()).map_err(|error| SettingsError::Json(error.to_string()))
+fn parsed(text: &str) -> Result<CstRootNode, AgentSettingsError> {
+    CstRootNode::parse(text, &ParseOptions::default())
+        .map_err(|error| AgentSettingsError::Json(error.to_string()))
 }
 
 fn hooks(root: &CstRootNode) -> Option<CstObject> {
     root.object_value()?.object_value("hooks")
 }
 
-/// The entries in which there is something of ours.
-fn ours(root: &CstRootNode, spot: &Spot, mark: &str) -> Vec<CstNode> {
+/// Entries that contain Ringfence's hook.
+fn ours(root: &CstRootNode, spot: &HookSlot, mark: &str) -> Vec<CstNode> {
     let event = hooks(root).and_then(|hooks| hooks.array_value(spot.event));
     let entries = event.map(|event| event.elements()).unwrap_or_default();
     entries.into_iter().filter(|entry| entry.to_string().contains(mark)).collect()
 }
 
-/// Hooks that are grouped may be of several owners.
+/// A group may contain hooks of several owners.
 fn group(entry: &CstNode) -> Option<CstArray> {
     entry.as_object()?.array_value("hooks")
 }
 
-/// A group without the hooks of others in it.
+/// A group with only Ringfence's hooks.
 fn part_of_ours(mut entry: Value, mark: &str) -> Value {
     if let Some(hooks) = entry.get_mut("hooks").and_then(Value::as_array_mut) {
         hooks.retain(|hook| hook.to_string().contains(mark));
@@ -128,7 +131,7 @@ fn remove_from(entry: CstNode, mark: &str) {
     entry.remove();
 }
 
-fn remove(root: &CstRootNode, spot: &Spot, mark: &str) {
+fn remove(root: &CstRootNode, spot: &HookSlot, mark: &str) {
     let found = ours(root, spot, mark);
     if found.is_empty() {
         return;
@@ -147,13 +150,13 @@ fn remove(root: &CstRootNode, spot: &Spot, mark: &str) {
     }
 }
 
-/// The settings that are not as they are with us.
-fn off<'s>(settings: &Value, spot: &'s Spot) -> impl Iterator<Item = &'s str> {
+/// Settings that differ from what Ringfence sets.
+fn off<'s>(settings: &Value, spot: &'s HookSlot) -> impl Iterator<Item = &'s str> {
     let is_on = |name: &str| settings.get(name) == Some(&Value::Bool(true));
     spot.switches.iter().copied().filter(move |name| !is_on(name))
 }
 
-fn set(object: &CstObject, spot: &Spot) {
+fn set(object: &CstObject, spot: &HookSlot) {
     for name in spot.switches {
         match object.get(name) {
             Some(property) => property.set_value(CstInputValue::Bool(true)),
@@ -164,8 +167,8 @@ fn set(object: &CstObject, spot: &Spot) {
     }
 }
 
-/// As it was; where that is not known it stays, which closes more and opens nothing.
-fn unset(root: &CstRootNode, spot: &Spot, original: Option<&[u8]>) {
+/// Restores the switches; an unknown original stays set, which is the stricter state.
+fn unset(root: &CstRootNode, spot: &HookSlot, original: Option<&[u8]>) {
     let settings = |bytes| text(bytes).and_then(|(_, text)| value(text)).ok();
     let Some(original) = original.and_then(settings) else { return };
     let Some(object) = root.object_value() else { return };
@@ -178,24 +181,24 @@ fn unset(root: &CstRootNode, spot: &Spot, original: Option<&[u8]>) {
     }
 }
 
-/// Where a name is twice in a file, an agent takes the last and we would have taken the first.
-fn checked(after: String, spot: &Spot, (entry, mark): (&Value, &str)) -> Result<String, SettingsError> {
+/// Refuses duplicate keys: the agent uses the last one, but the edit would change the first.
+fn checked(after: String, spot: &HookSlot, entry: &Value, mark: &str) -> Result<String, AgentSettingsError> {
     let value = value(&after)?;
     let entries = value.get("hooks").and_then(|hooks| hooks.get(spot.event)).and_then(Value::as_array);
     let ours: Vec<&Value> =
         entries.into_iter().flatten().filter(|one| one.to_string().contains(mark)).collect();
     let twice = off(&value, spot).next().is_some();
-    if ours == [entry] && !twice { Ok(after) } else { Err(SettingsError::Twice) }
+    if ours == [entry] && !twice { Ok(after) } else { Err(AgentSettingsError::Twice) }
 }
 
-/// All of a file, comments aside.
-pub(super) fn read(bytes: &[u8]) -> Result<Value, SettingsError> {
+/// Parses a file without its comments.
+pub(super) fn read(bytes: &[u8]) -> Result<Value, AgentSettingsError> {
     value(text(bytes)?.1)
 }
 
-fn value(text: &str) -> Result<Value, SettingsError> {
+fn value(text: &str) -> Result<Value, AgentSettingsError> {
     let value = jsonc_parser::parse_to_serde_value(text, &ParseOptions::default());
-    value.map(Option::unwrap_or_default).map_err(|error| SettingsError::Json(error.to_string()))
+    value.map(Option::unwrap_or_default).map_err(|error| AgentSettingsError::Json(error.to_string()))
 }
 
 fn input(value: &Value) -> CstInputValue {
@@ -216,7 +219,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const SPOT: Spot = Spot { event: "PreToolUse", version: None, switches: &["closed"] };
+    const SPOT: HookSlot = HookSlot { event: "PreToolUse", version: None, switches: &["closed"] };
     const MARK: &str = "MARK";
 
     fn entry() -> Value {
@@ -224,7 +227,7 @@ mod tests {
     }
 
     fn added(before: &str) -> String {
-        String::from_utf8(with(Some(before.as_bytes()), &SPOT, (&entry(), MARK)).unwrap()).unwrap()
+        String::from_utf8(with(Some(before.as_bytes()), &SPOT, &entry(), MARK).unwrap()).unwrap()
     }
 
     #[test]
@@ -250,13 +253,13 @@ mod tests {
                 assert!(after.contains(line.trim_end_matches(['}', '\n'])), "{line:?} is not in {after}");
             }
             assert_eq!(added(&after), after, "twice is once");
-            let back = without(after.as_bytes(), (&SPOT, MARK), Some(before.as_bytes())).unwrap();
+            let back = without(after.as_bytes(), &SPOT, MARK, Some(before.as_bytes())).unwrap();
             let back = String::from_utf8(back).unwrap();
             assert_eq!(value(&back), value(before), "{back}");
         }
     }
 
-    /// Only our own hook is ours, in whatever group it is.
+    /// Only Ringfence's hook is removed, in whatever group it is.
     #[test]
     fn a_hook_of_somebody_else_in_our_group_stays() {
         let theirs = json!({ "type": "command", "command": "theirs" });
@@ -267,7 +270,7 @@ mod tests {
             let text = format!("{grouped:#}");
             assert_eq!(added(&text), text, "it has the hook already");
             let alone = json!({ "hooks": { "PreToolUse": [{ "matcher": "*", "hooks": [theirs] }] } });
-            let left = without(text.as_bytes(), (&SPOT, MARK), Some(b"{}")).unwrap();
+            let left = without(text.as_bytes(), &SPOT, MARK, Some(b"{}")).unwrap();
             assert_eq!(value(std::str::from_utf8(&left).unwrap()), Ok(alone));
             let moved = value(&added(&text.replace("x '", "old '"))).unwrap();
             assert_eq!(moved["hooks"]["PreToolUse"][0], entry());
@@ -281,7 +284,7 @@ mod tests {
         let after = added(before);
         assert_eq!(after, format!("\u{feff}{}", added(before.trim_start_matches('\u{feff}'))));
         assert_eq!(added(&after), after, "twice is once");
-        let back = without(after.as_bytes(), (&SPOT, MARK), None).unwrap();
+        let back = without(after.as_bytes(), &SPOT, MARK, None).unwrap();
         assert!(back.starts_with("\u{feff}{".as_bytes()), "{}", String::from_utf8_lossy(&back));
     }
 
@@ -291,7 +294,7 @@ mod tests {
             let after = added(before);
             assert_eq!(value(&after).unwrap()["closed"], true);
             let edited = after.replacen('{', "{\"edited\": 1, ", 1);
-            let back = without(edited.as_bytes(), (&SPOT, MARK), Some(before.as_bytes())).unwrap();
+            let back = without(edited.as_bytes(), &SPOT, MARK, Some(before.as_bytes())).unwrap();
             let mut expected = value(before).unwrap();
             expected["edited"] = json!(1);
             assert_eq!(value(std::str::from_utf8(&back).unwrap()).unwrap(), expected);
@@ -308,15 +311,15 @@ mod tests {
             "{\"hooks\": {\"PreToolUse\": {}}}",
             "{\"hooks\":{},\"hooks\":{}}",
         ] {
-            assert!(with(Some(before.as_bytes()), &SPOT, (&entry(), MARK)).is_err(), "{before}");
+            assert!(with(Some(before.as_bytes()), &SPOT, &entry(), MARK).is_err(), "{before}");
         }
-        assert!(with(Some(b"\xff"), &SPOT, (&entry(), MARK)).is_err());
+        assert!(with(Some(b"\xff"), &SPOT, &entry(), MARK).is_err());
     }
 
     #[test]
     fn a_hook_that_leads_elsewhere_is_replaced() {
         let old = added("{}").replace("x '", "old '");
-        // Where among the settings it stands is nobody's concern.
+        // The position among the settings does not matter.
         let parsed = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
         assert_eq!(parsed(&added(&old)), parsed(&added("{}")));
     }

@@ -1,5 +1,5 @@
-//! Commands in the background. Each is a session of its own with one call, on a thread of its own, through the same pipeline as
-//! everything else; all of them end with the connection.
+//! Background commands. Each is a session of its own with one call, on its own thread, through the same
+//! pipeline; all end with the connection.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -8,44 +8,44 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Scope;
 use std::time::Duration;
 
-use ringfence_runtime::{Asked, Ended, Io, Runtime, Settled, Source, Target};
-use ringfence_types::{Call, Exec};
+use ringfence_runtime::{CallEnd, CommandIo, OutputTarget, Runtime, SessionSpec, Settled, StdinSource};
+use ringfence_types::{Call, ExecCall};
 use rmcp::model::CallToolResult;
 use rustix::pipe::PipeFlags;
 use serde_json::{Map, Value, json};
 
 use super::result::settled;
-use crate::asked::Again;
 use crate::error;
-use crate::signals::{JobSignal, Signals};
+use crate::policy_resolution::CliPolicySource;
+use crate::signals::{JobSignal, SignalPipes};
 use ringfence_mcp::result::{self, MOST, malformed, structured};
-use ringfence_types::Denial;
+use ringfence_types::RefusalNotice;
 
-/// More than a person keeps an eye on.
+/// Limit of concurrent jobs.
 const MOST_JOBS: usize = 16;
-/// How long a start waits to tell what became of a command that ends, or is refused, at once.
+/// How long a start waits for a command that ends or is refused at once.
 const AT_ONCE: Duration = Duration::from_millis(300);
 
-/// What is known of a job by now.
+/// Current state of a job.
 #[derive(Debug, Default)]
-struct Progress {
-    /// The end of what it has printed.
+struct JobProgress {
+    /// The last part of its output.
     output: Vec<u8>,
     dropped: u64,
     ended: Option<Map<String, Value>>,
 }
 
 #[derive(Debug)]
-struct Job {
+struct BackgroundJob {
     id: String,
     command: String,
-    signals: Signals,
-    progress: Mutex<Progress>,
+    signals: SignalPipes,
+    progress: Mutex<JobProgress>,
     over: Condvar,
 }
 
-impl Job {
-    fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
+impl BackgroundJob {
+    fn progress(&self) -> std::sync::MutexGuard<'_, JobProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -77,43 +77,58 @@ impl Job {
     }
 }
 
+/// A command that an agent wants in the background.
+pub(super) struct JobRequest {
+    pub(super) spec: SessionSpec,
+    pub(super) exec: ExecCall,
+    /// The command as the agent wrote it.
+    pub(super) command: String,
+    pub(super) description: Option<String>,
+}
+
 /// The jobs of one connection.
-pub(super) struct Jobs<'a, 'scope> {
+pub(super) struct BackgroundJobs<'a, 'scope> {
     scope: &'scope Scope<'scope, 'a>,
     runtime: &'a Runtime,
-    again: Again,
-    jobs: Vec<Arc<Job>>,
+    again: CliPolicySource,
+    jobs: Vec<Arc<BackgroundJob>>,
     started: u32,
 }
 
-impl<'a, 'scope> Jobs<'a, 'scope> {
-    pub(super) fn new(scope: &'scope Scope<'scope, 'a>, runtime: &'a Runtime, again: Again) -> Self {
+impl<'a, 'scope> BackgroundJobs<'a, 'scope> {
+    pub(super) fn new(
+        scope: &'scope Scope<'scope, 'a>,
+        runtime: &'a Runtime,
+        again: CliPolicySource,
+    ) -> Self {
         Self { scope, runtime, again, jobs: Vec::new(), started: 0 }
     }
 
-    pub(super) fn start(
-        &mut self,
-        asked: Asked,
-        (exec, command, description): (Exec, String, Option<String>),
-    ) -> CallToolResult {
+    pub(super) fn start(&mut self, request: JobRequest) -> CallToolResult {
         if self.jobs.len() >= MOST_JOBS {
             self.jobs.retain(|job| !job.is_over());
         }
         if self.jobs.len() >= MOST_JOBS {
             return malformed(&format!("{MOST_JOBS} jobs run already; end one first"));
         }
-        let signals = match Signals::new() {
+        let signals = match SignalPipes::new() {
             Ok(signals) => signals,
             Err(error) => return malformed(&format!("no job can be started: {error}")),
         };
         self.started += 1;
         let id = format!("job-{}", self.started);
-        let job = Arc::new(Job { id, command, signals, progress: Mutex::default(), over: Condvar::new() });
+        let job = Arc::new(BackgroundJob {
+            id,
+            command: request.command.clone(),
+            signals,
+            progress: Mutex::default(),
+            over: Condvar::new(),
+        });
         let (own, runtime, again) = (Arc::clone(&job), self.runtime, self.again.clone());
-        let run = move || own.ended(performed(&own, (runtime, again), asked, (exec, description)));
+        let run = move || own.ended(performed(&own, runtime, again, request));
         self.scope.spawn(run);
-        let waits = |progress: &mut Progress| progress.ended.is_none();
-        // What is still under way after that is told by `list`.
+        let waits = |progress: &mut JobProgress| progress.ended.is_none();
+        // `list` reports a job that still runs after that.
         drop(job.over.wait_timeout_while(job.progress(), AT_ONCE, waits));
         let told = told(std::slice::from_ref(&job));
         self.jobs.push(job);
@@ -143,17 +158,17 @@ impl<'a, 'scope> Jobs<'a, 'scope> {
         told(std::slice::from_ref(job))
     }
 
-    /// Ends all of them; whoever leaves the scope waits until they have.
+    /// Ends all jobs; leaving the scope waits for their end.
     pub(super) fn end(&self) {
         self.jobs.iter().for_each(|job| job.signals.send(JobSignal::Kill));
     }
 
-    fn find(&self, id: &str) -> Option<&Arc<Job>> {
+    fn find(&self, id: &str) -> Option<&Arc<BackgroundJob>> {
         self.jobs.iter().find(|job| job.id == id)
     }
 }
 
-fn told(jobs: &[Arc<Job>]) -> CallToolResult {
+fn told(jobs: &[Arc<BackgroundJob>]) -> CallToolResult {
     result::jobs(jobs.iter().map(|job| job.line()).collect())
 }
 
@@ -161,26 +176,26 @@ fn unknown(id: &str) -> CallToolResult {
     malformed(&format!("there is no job `{id}`"))
 }
 
-/// The whole life of a job, on its own thread.
+/// Runs a job on its own thread, from start to end.
 fn performed(
-    job: &Job,
-    (runtime, again): (&Runtime, Again),
-    asked: Asked,
-    (exec, description): (Exec, Option<String>),
+    job: &BackgroundJob,
+    runtime: &Runtime,
+    again: CliPolicySource,
+    request: JobRequest,
 ) -> Map<String, Value> {
     let failed = |why: String| {
         Map::from_iter([("ended".to_owned(), json!("failed")), ("failure".to_owned(), json!(why))])
     };
-    let workspace = asked.workspace.clone();
-    let mut session = match runtime.session(asked) {
+    let JobRequest { spec, exec, description, .. } = request;
+    let workspace = spec.workspace.clone();
+    let mut session = match runtime.session(spec) {
         Ok(Ok(session)) => session,
         Ok(Err(refusal)) => return failed(refusal.message),
         Err(error) => return failed(error::chain(&error)),
     };
-    session.set_flow_policy_source(again.clone());
     session.set_policy_source(again);
-    session.set_stated_reason(description);
-    // A program that is started meanwhile must not have an end of it: the output would not come to its end.
+    session.set_claim(description);
+    // Close-on-exec: a concurrently started program must not inherit an end, or the output would never end.
     let (out, into) = match rustix::pipe::pipe_with(PipeFlags::CLOEXEC) {
         Ok(pipe) => pipe,
         Err(error) => return failed(error.to_string()),
@@ -188,31 +203,34 @@ fn performed(
     let settled_call = std::thread::scope(|scope| {
         scope.spawn(move || follow(job, File::from(out)));
         let interrupts = job.signals.interrupts();
-        let io = Io {
-            stdin: Source::Empty,
-            stdout: Target::Fd(into.as_fd()),
-            stderr: Target::Fd(into.as_fd()),
+        let io = CommandIo {
+            stdin: StdinSource::Empty,
+            stdout: OutputTarget::Fd(into.as_fd()),
+            stderr: OutputTarget::Fd(into.as_fd()),
             interrupts: &interrupts,
             timeout: None,
             output_bytes: 0,
         };
         let settled = session.last_call(Call::Exec(exec), io);
-        // Now nobody writes any more, and whoever reads comes to the end.
+        // The last writer is closed, so that the reader reaches the end.
         drop(into);
         settled
     });
-    outcome(&settled_call, |refusal| Denial::of("jobs", refusal, Some(&workspace)))
+    outcome(&settled_call, |refusal| RefusalNotice::of("jobs", refusal, Some(&workspace)))
 }
 
-fn outcome(call: &Settled, denial: impl FnOnce(&ringfence_types::Refusal) -> Denial) -> Map<String, Value> {
+fn outcome(
+    call: &Settled,
+    denial: impl FnOnce(&ringfence_types::Refusal) -> RefusalNotice,
+) -> Map<String, Value> {
     let mut said = settled(call, denial);
-    if let Ended::Executed(outcome) = &call.ended {
+    if let CallEnd::Executed(outcome) = &call.ended {
         result::exited(&mut said, outcome);
     }
     said
 }
 
-fn follow(job: &Job, mut from: File) {
+fn follow(job: &BackgroundJob, mut from: File) {
     let mut bytes = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         job.printed(bytes.get(..count).unwrap_or_default());

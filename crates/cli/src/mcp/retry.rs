@@ -1,7 +1,8 @@
-//! A question in the era without requests of the server: the call is answered with it, and repeated with what was said.
+//! Approvals in protocol versions without server requests: the call is answered with a form and repeated with
+//! the reply.
 //!
-//! The client carries a state from one to the other. It is sealed with a key of this process and bound to the tool, its
-//! arguments and the time; it counts once, and for the question that is waiting.
+//! The client carries a state between both. It is sealed with a key of this process and bound to the tool,
+//! its arguments and the time. It counts once, for the pending approval only.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -14,13 +15,13 @@ use rmcp::model::{
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::elicit::Form;
-use super::server::Underway;
+use super::elicit::ElicitForm;
+use super::server::PendingToolCall;
 
-/// What the client answers under.
+/// The name of the input request.
 const NAME: &str = "approve";
 
-/// Why there is nothing to seal states with.
+/// Why there is no key to seal states with.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SealKeyError {
     #[error("there is no randomness")]
@@ -32,16 +33,16 @@ pub(super) enum SealKeyError {
 #[derive(Debug)]
 pub(super) struct Retries {
     codec: RequestStateCodec,
-    /// Calls come one after the other, so that there is one question at most.
-    waiting: Mutex<Option<Parked>>,
+    /// Calls run in order, so at most one is parked.
+    waiting: Mutex<Option<ParkedCall>>,
 }
 
-/// A call that waits for what its user says.
+/// A call that waits for its user's reply.
 #[derive(Debug)]
-struct Parked {
+struct ParkedCall {
     id: [u8; 16],
-    form: Form,
-    underway: Underway,
+    form: ElicitForm,
+    underway: PendingToolCall,
 }
 
 fn random<const N: usize>() -> Result<[u8; N], getrandom::Error> {
@@ -64,43 +65,43 @@ impl Retries {
         Ok(Self { codec, waiting: Mutex::new(None) })
     }
 
-    /// Puts the call aside and says what to ask.
+    /// Parks the call and returns the form.
     pub(super) fn park(
         &self,
-        form: Form,
+        form: ElicitForm,
         bound: &[u8],
-        underway: Underway,
+        underway: PendingToolCall,
     ) -> Result<InputRequiredResult, ErrorData> {
         let internal = |why: String| ErrorData::internal_error(why, None);
         let id = random::<16>().map_err(|error| internal(error.to_string()))?;
         let sealed = self.codec.seal_with(&id, &SealOptions::new().associated_data(bound).ttl(form.left));
         let request = InputRequest::Elicitation(ElicitRequest::new(form.params.clone()));
         let mut waiting =
-            self.waiting.lock().map_err(|_broken| internal("the questions broke".to_owned()))?;
-        *waiting = Some(Parked { id, form, underway });
+            self.waiting.lock().map_err(|_broken| internal("the approval state failed".to_owned()))?;
+        *waiting = Some(ParkedCall { id, form, underway });
         Ok(InputRequiredResult::new(Some(BTreeMap::from([(NAME.to_owned(), request)])), Some(sealed)))
     }
 
-    /// The call that this is the repetition of, with its question answered.
-    pub(super) fn resume(&self, request: &CallToolRequestParams) -> Result<Underway, ErrorData> {
+    /// The parked call that this request repeats, with its reply delivered.
+    pub(super) fn resume(&self, request: &CallToolRequestParams) -> Result<PendingToolCall, ErrorData> {
         let no = |why: &str| ErrorData::invalid_params(why.to_owned(), None);
         let state = request.request_state.as_deref().ok_or_else(|| no("there is no `requestState`"))?;
         let opened = self.codec.open_with(state, &bound(request));
         let id = opened
             .map_err(|_forged| no("`requestState` is not one of ours, not for this call, or too old"))?;
-        let mut waiting = self.waiting.lock().map_err(|_broken| no("the questions broke"))?;
+        let mut waiting = self.waiting.lock().map_err(|_broken| no("the approval state failed"))?;
         let parked = match waiting.take() {
             Some(parked) if parked.id.as_slice() == id => parked,
             other => {
                 *waiting = other;
-                return Err(no("`requestState` was used before, or its question is over"));
+                return Err(no("`requestState` was used before, or its approval is closed"));
             }
         };
         let responses = request.input_responses.as_ref().and_then(|responses| responses.get(NAME)).cloned();
         let answer = responses.and_then(|answer| serde_json::from_value::<ElicitResult>(answer).ok());
-        // Without an answer that makes sense the question goes unanswered, which is a no.
+        // Without a valid reply the approval goes unanswered, which is a denial.
         if let Some(answer) = answer {
-            // Whoever asked may have heard from elsewhere.
+            // The call may have been decided elsewhere.
             let _late = parked.form.reply.send(answer);
         }
         Ok(parked.underway)

@@ -7,46 +7,46 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use ringfence_mcp::BuiltIn;
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::policy::Flags;
-use ringfence_runtime::{AgentSession, Interrupt, Runtime};
+use ringfence_authz::env::ApproverPresence;
+use ringfence_authz::policy::StartupFlags;
+use ringfence_mcp::BuiltinTool;
+use ringfence_runtime::{AgentSession, Runtime, SignalForward};
 use rmcp::model::CallToolResult;
 use rustix::pipe::PipeFlags;
 use serde_json::Value;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
 
-use super::elicit::{Client, Way};
-use super::jobs::Jobs;
-use super::perform::Desk;
-use crate::approval::{Need, authenticate};
-use crate::args::Mcp;
-use crate::asked::{self, Again, Governed};
+use super::elicit::{ElicitChannel, McpPeer};
+use super::jobs::BackgroundJobs;
+use super::run_tool::ToolRunner;
+use crate::approval::{OperatorRequirement, authenticate};
+use crate::args::McpArgs;
 use crate::commands::open_runtime;
 use crate::environment::Environment;
 use crate::error;
+use crate::policy_resolution::{self, CliPolicySource, ResolvedPolicy, SpecChanges};
 
 /// One call of a client.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) tool: BuiltIn,
+pub(super) struct WorkerJob {
+    pub(super) tool: BuiltinTool,
     pub(super) arguments: Value,
-    pub(super) cancel: Arc<Cancel>,
+    pub(super) cancel: Arc<CallCanceller>,
     pub(super) answer: oneshot::Sender<CallToolResult>,
-    /// How the client could ask its user about it.
-    pub(super) way: Way,
+    /// How the client can ask its user about it.
+    pub(super) way: ElicitChannel,
 }
 
-/// Ends a call: first by the signal that also ends the wait for a person, then by one that nothing survives.
+/// Cancels a call: first by the signal that also ends the wait for an approval, then by `KILL`.
 #[derive(Debug)]
-pub(super) struct Cancel {
+pub(super) struct CallCanceller {
     said: AtomicBool,
     term: (OwnedFd, OwnedFd),
     kill: (OwnedFd, OwnedFd),
 }
 
-impl Cancel {
+impl CallCanceller {
     pub(super) fn new() -> io::Result<Self> {
         let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         Ok(Self { said: AtomicBool::new(false), term: pipe()?, kill: pipe()? })
@@ -55,7 +55,7 @@ impl Cancel {
     pub(super) fn cancel(&self) {
         self.said.store(true, Ordering::SeqCst);
         for (_, end) in [&self.term, &self.kill] {
-            // A call that is over reads nothing.
+            // An ended call does not read it.
             let _over = rustix::io::write(end, b"x");
         }
     }
@@ -64,41 +64,46 @@ impl Cancel {
         self.said.load(Ordering::SeqCst)
     }
 
-    pub(super) fn interrupts(&self) -> [Interrupt<'_>; 2] {
+    pub(super) fn interrupts(&self) -> [SignalForward<'_>; 2] {
         let signal = |signal: rustix::process::Signal| signal.as_raw();
         [
-            Interrupt { signal: signal(rustix::process::Signal::TERM), fd: self.term.0.as_fd() },
-            Interrupt { signal: signal(rustix::process::Signal::KILL), fd: self.kill.0.as_fd() },
+            SignalForward { signal: signal(rustix::process::Signal::TERM), fd: self.term.0.as_fd() },
+            SignalForward { signal: signal(rustix::process::Signal::KILL), fd: self.kill.0.as_fd() },
         ]
     }
 }
 
-/// A session on a thread of its own.
+/// A session on its own thread.
 #[derive(Debug)]
-pub(super) struct Worker {
-    calls: mpsc::UnboundedSender<Job>,
+pub(super) struct SessionWorker {
+    calls: mpsc::UnboundedSender<WorkerJob>,
     thread: JoinHandle<ExitCode>,
 }
 
-impl Worker {
-    /// Whatever is wrong with policy, ledger or workspace is said before a client is answered.
-    pub(super) fn start(arguments: &Mcp, handle: &Handle) -> Result<Self, ExitCode> {
+impl SessionWorker {
+    /// Reports errors of policy, ledger or workspace before it answers a client.
+    pub(super) fn start(arguments: &McpArgs, handle: &Handle) -> Result<Self, ExitCode> {
         let environment = Environment::read();
-        let runtime = open_runtime(&environment, Attendance::Unattended)?;
-        let flags = Flags {
+        let runtime = open_runtime(&environment, ApproverPresence::Unattended)?;
+        let flags = StartupFlags {
             net: arguments.network.net,
-            hosts: asked::hosts(&arguments.network)?,
-            ..Flags::default()
+            hosts: policy_resolution::hosts(&arguments.network)?,
+            ..StartupFlags::default()
         };
-        let again =
-            Again { place: arguments.place.clone(), flags, environment, setup: runtime.setup().clone() };
-        let asker = Asker { again, handle: handle.clone() };
+        let again = CliPolicySource {
+            place: arguments.place.clone(),
+            flags,
+            environment,
+            setup: runtime.setup().clone(),
+            changes: SpecChanges::None,
+        };
+        let asker = ElicitApprover { again, handle: handle.clone() };
         let elicit = arguments.elicit;
         let (calls, jobs) = mpsc::unbounded_channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
         let thread = thread::Builder::new().name("session".to_owned()).spawn(move || {
-            match asker.again.governed(&runtime) {
-                Ok(governed) => asker.serve(&runtime, &governed, (jobs, elicit, ready)),
+            match asker.again.resolve(&runtime) {
+                Ok(governed) => asker.serve(&runtime, &governed, WorkerInbox { jobs, elicit, ready }),
                 Err(code) => {
                     let _unheard = ready.send(Err(code));
                     code
@@ -113,21 +118,27 @@ impl Worker {
         }
     }
 
-    pub(super) fn split(self) -> (mpsc::UnboundedSender<Job>, JoinHandle<ExitCode>) {
+    pub(super) fn split(self) -> (mpsc::UnboundedSender<WorkerJob>, JoinHandle<ExitCode>) {
         (self.calls, self.thread)
     }
 }
 
-type Calls = (mpsc::UnboundedReceiver<Job>, bool, std::sync::mpsc::Sender<Result<(), ExitCode>>);
+/// What the thread of the session receives, and the channel that it reports its start on.
+struct WorkerInbox {
+    jobs: mpsc::UnboundedReceiver<WorkerJob>,
+    elicit: bool,
+    ready: std::sync::mpsc::Sender<Result<(), ExitCode>>,
+}
 
-struct Asker {
-    again: Again,
+struct ElicitApprover {
+    again: CliPolicySource,
     handle: Handle,
 }
 
-impl Asker {
-    fn serve(&self, runtime: &Runtime, governed: &Governed, (mut jobs, elicit, ready): Calls) -> ExitCode {
-        let opened = match runtime.session(governed.asked()) {
+impl ElicitApprover {
+    fn serve(&self, runtime: &Runtime, governed: &ResolvedPolicy, inbox: WorkerInbox) -> ExitCode {
+        let WorkerInbox { mut jobs, elicit, ready } = inbox;
+        let opened = match runtime.session(governed.session_spec()) {
             Ok(Ok(session)) => Ok(session),
             Ok(Err(refusal)) => Err(error::refused(&refusal)),
             Err(error) => Err(error::failed(&error, error.hint().as_deref())),
@@ -140,20 +151,20 @@ impl Asker {
             }
         };
         let again = &self.again;
-        session.set_flow_policy_source(again.clone());
         session.set_policy_source(again.clone());
-        let way = Arc::new(Mutex::new(Way::None));
-        // Nobody inside a session answers its questions, through whatever client.
-        if let (true, Ok(operator)) = (elicit, authenticate(&again.environment, Need::Nothing)) {
-            let client = Client::new(operator, Arc::clone(&way), self.handle.clone());
+        let way = Arc::new(Mutex::new(ElicitChannel::None));
+        // A process inside a session must not answer the session's approvals, through any client.
+        if let (true, Ok(operator)) = (elicit, authenticate(&again.environment, OperatorRequirement::Nothing))
+        {
+            let client = McpPeer::new(operator, Arc::clone(&way), self.handle.clone());
             session.set_flow_approver(client.clone());
             session.set_approver(client);
         }
         session.keep_containers();
         let _waits = ready.send(Ok(()));
         let ended = thread::scope(|scope| {
-            let background = Jobs::new(scope, runtime, again.clone());
-            let mut desk = Desk { session, runtime, governed, background };
+            let background = BackgroundJobs::new(scope, runtime, again.clone());
+            let mut desk = ToolRunner { session, runtime, governed, background };
             work(&mut desk, &mut jobs, &way);
             desk.background.end();
             desk.session.end()
@@ -165,10 +176,10 @@ impl Asker {
     }
 }
 
-/// The next call. While none comes, what has rested long enough goes.
-fn next(jobs: &mut mpsc::UnboundedReceiver<Job>, session: &mut AgentSession<'_>) -> Option<Job> {
+/// The next call. While none arrives, idle containers are removed.
+fn next(jobs: &mut mpsc::UnboundedReceiver<WorkerJob>, session: &mut AgentSession<'_>) -> Option<WorkerJob> {
     while let Some(due) = session.rest() {
-        // A clock of its own: the one of the protocol may be shut down while a call is made.
+        // Its own timer: the protocol's runtime may shut down during a call.
         let Ok(clock) = Builder::new_current_thread().enable_time().build() else { break };
         if let Ok(job) = clock.block_on(async { tokio::time::timeout(due, jobs.recv()).await }) {
             return job;
@@ -177,18 +188,22 @@ fn next(jobs: &mut mpsc::UnboundedReceiver<Job>, session: &mut AgentSession<'_>)
     jobs.blocking_recv()
 }
 
-/// One call after the other, until the client is gone.
-fn work(desk: &mut Desk<'_, '_>, jobs: &mut mpsc::UnboundedReceiver<Job>, way: &Mutex<Way>) {
+/// Runs calls in order until the client disconnects.
+fn work(
+    desk: &mut ToolRunner<'_, '_>,
+    jobs: &mut mpsc::UnboundedReceiver<WorkerJob>,
+    way: &Mutex<ElicitChannel>,
+) {
     while let Some(job) = next(jobs, &mut desk.session) {
         if job.cancel.is_cancelled() {
-            // It waited behind another one, and nobody wants it any more: nothing is begun.
+            // Cancelled while queued.
             continue;
         }
         if let Ok(mut way) = way.lock() {
             *way = job.way;
         }
         let result = desk.perform(job.tool, &job.arguments, &job.cancel.interrupts());
-        // A client that has gone away in between needs no answer.
+        // A disconnected client needs no answer.
         let _gone = job.answer.send(result);
     }
 }

@@ -2,59 +2,59 @@ use std::path::Path;
 use std::process::Command;
 
 use clap::ValueEnum as _;
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 use serde::Serialize;
 
-use super::answer::answer;
-use super::exec_server::{self, Plugged};
+use super::bounded_query::answer;
+use super::exec_server::{self, ExecServerStatus};
+use super::hook_switches::{self, HookSwitch};
 use super::probe::{self, ProbeError};
-use super::switches::{self, Switch};
-use crate::args::Agent;
+use crate::args::AgentKind;
 use crate::environment::Environment;
 use crate::error;
-use crate::init::{Found, Standing, command, found, standing};
+use crate::init::{AgentDetection, HookStatus, command, found, standing};
 
 /// One agent of this user.
 #[derive(Debug, Serialize)]
-pub(crate) struct Guarded {
+pub(crate) struct AgentStatus {
     pub(crate) agent: String,
-    /// The program or the settings by which it was found.
+    /// The program or settings by which it was detected.
     pub(crate) found: Option<String>,
     pub(crate) protected: bool,
-    pub(crate) state: State,
-    /// What is wrong, or what is not covered.
+    pub(crate) state: HookState,
+    /// Problems and gaps.
     pub(crate) notes: Vec<String>,
-    /// Whether a call that may not be made was refused by its hook and written down, where that was tried.
+    /// Whether a probe was refused by the hook and recorded, if the probe ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fires: Option<bool>,
 }
 
-/// Whether the hook of an agent judges what it does.
+/// Whether the hook of an agent evaluates its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum State {
+pub(crate) enum HookState {
     Protected,
     Off,
-    /// It cannot be seen from outside whether the agent runs the hook.
+    /// It is not visible from outside whether the agent runs the hook.
     Unknown,
 }
 
-/// Every agent that is found, or that has a hook of ours.
-pub(crate) fn guarded(environment: &Environment) -> Vec<Guarded> {
-    Agent::value_variants().iter().filter_map(|agent| of(*agent, environment)).collect()
+/// Every agent that is installed or has Ringfence's hook.
+pub(crate) fn guarded(environment: &Environment) -> Vec<AgentStatus> {
+    AgentKind::value_variants().iter().filter_map(|agent| of(*agent, environment)).collect()
 }
 
-/// The same, with every hook tried.
-pub(crate) fn probed(environment: &Environment, scratch: &Path) -> Vec<Guarded> {
+/// Like [`guarded`], with a probe of every hook.
+pub(crate) fn probed(environment: &Environment, scratch: &Path) -> Vec<AgentStatus> {
     let mut all = Vec::new();
-    for agent in Agent::value_variants() {
+    for agent in AgentKind::value_variants() {
         let Some(mut guarded) = of(*agent, environment) else { continue };
         match probe::probe(*agent, environment, scratch) {
             Ok(()) => {
                 guarded.fires = Some(true);
                 guarded.notes.push("its hook fires: a probe was refused and written down".to_owned());
             }
-            // Nobody has set one up, or it is not needed: that is said already.
+            // No hook is installed or needed, which the state already says.
             Err(ProbeError::Missing) => {}
             Err(error) => guarded.is_silent(*agent, &error),
         }
@@ -63,71 +63,76 @@ pub(crate) fn probed(environment: &Environment, scratch: &Path) -> Vec<Guarded> 
     all
 }
 
-impl Guarded {
-    fn is_silent(&mut self, agent: Agent, error: &ProbeError) {
-        (self.fires, self.protected, self.state) = (Some(false), false, State::Off);
+impl AgentStatus {
+    fn is_silent(&mut self, agent: AgentKind, error: &ProbeError) {
+        (self.fires, self.protected, self.state) = (Some(false), false, HookState::Off);
         self.notes.push(format!("its hook does not work: {}", error::chain(error)));
         self.notes
             .push(format!("fix: `ringfence init {agent}` writes it anew; then `ringfence doctor` again"));
     }
 }
 
-fn of(agent: Agent, environment: &Environment) -> Option<Guarded> {
+fn of(agent: AgentKind, environment: &Environment) -> Option<AgentStatus> {
     let found = match found(agent, environment) {
-        Found::Program(path) | Found::Settings(path) => Some(Bytes::from(path).display()),
-        Found::Nothing => None,
+        AgentDetection::Program(path) | AgentDetection::Settings(path) => {
+            Some(ByteString::from(path).display())
+        }
+        AgentDetection::Nothing => None,
     };
-    if agent == Agent::Codex
+    if agent == AgentKind::Codex
         && let Some((state, notes)) = by_exec_server(environment)
     {
-        let protected = state == State::Protected;
-        return Some(Guarded { agent: agent.to_string(), found, protected, state, notes, fires: None });
+        let protected = state == HookState::Protected;
+        return Some(AgentStatus { agent: agent.to_string(), found, protected, state, notes, fires: None });
     }
     let standing = standing(agent, environment);
-    if found.is_none() && !matches!(standing, Ok(Standing::On | Standing::Outdated)) {
+    if found.is_none() && !matches!(standing, Ok(HookStatus::On | HookStatus::Outdated)) {
         return None;
     }
     let (state, mut notes) = match standing {
-        Ok(Standing::On) => answering(agent, environment),
-        Ok(Standing::Off) => (State::Off, vec![format!("no hook: `ringfence init {agent}` sets it up")]),
-        Ok(Standing::Outdated) => {
-            (State::Off, vec![format!("the hook leads elsewhere: `ringfence init {agent}` corrects it")])
+        Ok(HookStatus::On) => answering(agent, environment),
+        Ok(HookStatus::Off) => {
+            (HookState::Off, vec![format!("no hook: `ringfence init {agent}` sets it up")])
         }
-        Err(error) => (State::Off, vec![error::chain(&error)]),
+        Ok(HookStatus::Outdated) => {
+            (HookState::Off, vec![format!("the hook leads elsewhere: `ringfence init {agent}` corrects it")])
+        }
+        Err(error) => (HookState::Off, vec![error::chain(&error)]),
     };
-    if state != State::Off {
+    if state != HookState::Off {
         notes.extend(limits(agent).map(str::to_owned));
     }
-    let protected = state == State::Protected;
-    Some(Guarded { agent: agent.to_string(), found, protected, state, notes, fires: None })
+    let protected = state == HookState::Protected;
+    Some(AgentStatus { agent: agent.to_string(), found, protected, state, notes, fires: None })
 }
 
-/// Codex that leaves everything to us needs no hook. `None`: it does not.
-fn by_exec_server(environment: &Environment) -> Option<(State, Vec<String>)> {
+/// With the exec server Codex needs no hook. `None`: the exec server is not configured.
+fn by_exec_server(environment: &Environment) -> Option<(HookState, Vec<String>)> {
     match exec_server::plugged(environment) {
-        Plugged::No => None,
-        Plugged::In => {
-            Some((State::Protected, vec!["everything it does comes to `ringfence exec-server`".to_owned()]))
-        }
-        Plugged::Wrong(why) => Some((State::Off, vec![why])),
+        ExecServerStatus::No => None,
+        ExecServerStatus::In => Some((
+            HookState::Protected,
+            vec!["everything it does comes to `ringfence exec-server`".to_owned()],
+        )),
+        ExecServerStatus::Wrong(why) => Some((HookState::Off, vec![why])),
     }
 }
 
-/// A hook that is in the settings as it should be: does it answer, and would the agent run it?
-fn answering(agent: Agent, environment: &Environment) -> (State, Vec<String>) {
+/// Checks a correctly configured hook: whether it answers, and whether the agent would run it.
+fn answering(agent: AgentKind, environment: &Environment) -> (HookState, Vec<String>) {
     if let Err(why) = fires(agent, environment) {
-        return (State::Off, vec![format!("the hook does not answer: {why}")]);
+        return (HookState::Off, vec![format!("the hook does not answer: {why}")]);
     }
-    match switches::look(agent, environment) {
-        None => (State::Protected, Vec::new()),
-        Some(Switch::Off(why)) => (State::Off, vec![why]),
-        Some(Switch::Unknown(why)) => (State::Unknown, vec![why]),
+    match hook_switches::look(agent, environment) {
+        None => (HookState::Protected, Vec::new()),
+        Some(HookSwitch::Off(why)) => (HookState::Off, vec![why]),
+        Some(HookSwitch::Unknown(why)) => (HookState::Unknown, vec![why]),
     }
 }
 
-/// Why a hook is as good as none.
+/// Why a hook does not work.
 #[derive(Debug, thiserror::Error)]
-enum Silent {
+enum HookFailure {
     #[error("{}", error::chain(.0))]
     NoCommand(crate::init::InitError),
     #[error("{0}")]
@@ -136,42 +141,44 @@ enum Silent {
     Otherwise(std::process::ExitStatus, String),
 }
 
-/// Runs the hook as the agent would, with something that is no call: it must say no.
-fn fires(agent: Agent, environment: &Environment) -> Result<(), Silent> {
+/// Runs the hook as the agent would, with an invalid call that it must deny.
+fn fires(agent: AgentKind, environment: &Environment) -> Result<(), HookFailure> {
     const BLOCKED: i32 = 2;
-    let line = command(agent, environment).map_err(Silent::NoCommand)?;
+    let line = command(agent, environment).map_err(HookFailure::NoCommand)?;
     let mut shell = Command::new("/bin/sh");
-    let done = answer(shell.args(["-c", &line]), b"{}").map_err(Silent::NotStarted)?;
+    let done = answer(shell.args(["-c", &line]), b"{}").map_err(HookFailure::NotStarted)?;
     let said = String::from_utf8_lossy(&done.stderr);
     if done.status.code() == Some(BLOCKED) && said.contains("ringfence: blocked") {
         return Ok(());
     }
-    Err(Silent::Otherwise(done.status, Bytes::from(said.trim()).display()))
+    Err(HookFailure::Otherwise(done.status, ByteString::from(said.trim()).display()))
 }
 
-/// What even a hook that answers does not cover.
-fn limits(agent: Agent) -> Option<&'static str> {
+/// Gaps that remain with a working hook.
+fn limits(agent: AgentKind) -> Option<&'static str> {
     match agent {
-        Agent::Codex => Some(
+        AgentKind::Codex => Some(
             "codex goes on if the hook is killed, and contains commands itself unless its sandbox mode is \
              `danger-full-access`",
         ),
-        Agent::Gemini => Some("gemini goes on if the hook is killed"),
-        Agent::Goose => Some("goose goes on if the hook is killed, and runs no command: use `ringfence mcp`"),
-        Agent::ClaudeCode | Agent::Cursor | Agent::Opencode => None,
+        AgentKind::Gemini => Some("gemini continues if the hook is killed"),
+        AgentKind::Goose => {
+            Some("goose continues if the hook is killed, and runs no command: use `ringfence mcp`")
+        }
+        AgentKind::ClaudeCode | AgentKind::Cursor | AgentKind::Opencode => None,
     }
 }
 
-pub(crate) fn lines(agents: &[Guarded]) -> Vec<String> {
+pub(crate) fn lines(agents: &[AgentStatus]) -> Vec<String> {
     if agents.is_empty() {
         return vec!["none found".to_owned()];
     }
     let mut lines = Vec::new();
     for agent in agents {
         let word = match agent.state {
-            State::Protected => "protected",
-            State::Off => "NOT protected",
-            State::Unknown => "UNKNOWN",
+            HookState::Protected => "protected",
+            HookState::Off => "NOT protected",
+            HookState::Unknown => "UNKNOWN",
         };
         let place = agent.found.as_deref().map(|place| format!(" ({place})")).unwrap_or_default();
         lines.push(format!("{:<12} {word}{place}", agent.agent));

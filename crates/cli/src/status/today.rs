@@ -1,24 +1,24 @@
 use std::ops::ControlFlow;
 
-use ringfence_runtime::ledger::{
-    ApprovalAnswer, Event, Filter, Kind, LedgerReader, Listed, ReadError, Timestamp,
+use ringfence_ledger::{
+    ApprovalAnswer, Event, Kind, LedgerReadError, LedgerReader, RecordFilter, RecordOrPruned, Timestamp,
 };
 use serde::Serialize;
 
-/// What was decided since midnight.
+/// Decisions since midnight.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Today {
-    /// Done, or left to the agent, without a question.
+pub(super) struct DecisionCounts {
+    /// Executed, or left to the agent, without an approval.
     pub(super) allowed: u64,
     pub(super) asked: u64,
     pub(super) denied: u64,
-    /// Answers of people.
+    /// Answers by people.
     pub(super) yes: u64,
     pub(super) no: u64,
 }
 
-impl Today {
-    /// Of a hundred answers, how many were yes.
+impl DecisionCounts {
+    /// Percentage of yes among the answers.
     pub(super) fn rate(&self) -> Option<u64> {
         (self.yes * 100).checked_div(self.yes + self.no)
     }
@@ -26,29 +26,34 @@ impl Today {
     fn answered(&mut self, answer: ApprovalAnswer) {
         match answer {
             ApprovalAnswer::Once | ApprovalAnswer::Session | ApprovalAnswer::AlwaysHere => self.yes += 1,
-            ApprovalAnswer::Denied => self.no += 1,
+            ApprovalAnswer::Deny => self.no += 1,
             ApprovalAnswer::Expired | ApprovalAnswer::Unreachable | ApprovalAnswer::Superseded => {}
         }
     }
 }
 
-/// Records are counted, not read: a day can have a million. Only what people answered is read.
-pub(super) fn of(reader: &LedgerReader) -> Result<Today, ReadError> {
+/// Counts records without reading them, because a day can have a million. Only answers are read.
+pub(super) fn of(reader: &LedgerReader) -> Result<DecisionCounts, LedgerReadError> {
     const DAY: i64 = 24 * 60 * 60;
-    const COUNTED: [Kind; 3] = [Kind::Intent, Kind::ApprovalRequested, Kind::Refused];
+    const COUNTED: [Kind; 3] = [Kind::CallIntended, Kind::ApprovalRequested, Kind::CallRefused];
     let now = Timestamp::now().as_second();
-    let Ok(midnight) = Timestamp::from_second(now - now.rem_euclid(DAY)) else { return Ok(Today::default()) };
-    let mut today = Today::default();
-    let answers = Filter { kinds: vec![Kind::ApprovalDecided], since: Some(midnight), ..Filter::default() };
+    let Ok(midnight) = Timestamp::from_second(now - now.rem_euclid(DAY)) else {
+        return Ok(DecisionCounts::default());
+    };
+    let mut today = DecisionCounts::default();
+    let answers =
+        RecordFilter { kinds: vec![Kind::ApprovalDecided], since: Some(midnight), ..RecordFilter::default() };
     reader.each(&answers, |listed| {
-        if let Some(Event::ApprovalDecided(decision)) = Listed::whole(listed).map(|record| record.event) {
+        if let Some(Event::ApprovalDecided(decision)) =
+            RecordOrPruned::whole(listed).map(|record| record.event)
+        {
             today.answered(decision.answer);
         }
         ControlFlow::Continue(())
     })?;
     if let [intents, asked, denied] = *reader.counts_since(midnight, &COUNTED)? {
         (today.asked, today.denied) = (asked, denied);
-        // What a person said yes to was done after a question.
+        // Calls with an approved request were counted as intents too.
         today.allowed = intents.saturating_sub(today.yes);
     }
     Ok(today)

@@ -190,8 +190,8 @@ fn claude_code_works_inside_the_fence_and_is_stopped_at_it() {
     assert_eq!(fs::read(&settings).unwrap(), before, "its own hooks are as they were");
 
     let records = world.records();
-    assert_eq!(events(&records, "refused").len(), 3);
-    assert_eq!(events(&records, "intent").len(), 4, "three commands and a file");
+    assert_eq!(events(&records, "call-refused").len(), 3);
+    assert_eq!(events(&records, "call-intended").len(), 4, "three commands and a file");
     world.ledger_tool(&["verify"]).expect(0);
 }
 
@@ -216,6 +216,33 @@ fn a_hook_that_dies_stops_the_agent() {
     assert!(world.read("made").is_some());
 }
 
+/// A call of Codex may name any directory, and Codex tells its hook that it works there.
+#[test]
+fn a_call_of_codex_does_not_choose_its_workspace() {
+    let world = World::new();
+    let outside = world.beside("outside");
+    let patch = "apply_patch <<'E'\n*** Begin Patch\n*** Add File: planted\n+x\n*** End Patch\nE\n";
+    let steps = |place: &Path| {
+        let step =
+            |command: &str| json!({ "name": "exec_command", "input": { "cmd": command, "workdir": place } });
+        json!([step(patch), step("pwd; touch made"), "finished"])
+    };
+    let made = |place: &Path| ["planted", "made"].map(|name| fs::remove_file(place.join(name)).is_ok());
+    let control = codex(&world, &steps(&outside));
+    assert_eq!(made(&outside), [true, true], "without the fence it works: {:?}", control.outputs);
+
+    init(&world, "codex");
+    let ran = codex(&world, &steps(&outside));
+    assert_eq!(made(&outside), [false, false], "{:?}", ran.outputs);
+    assert!(ran.output(0).contains("path.boundary"), "{:?}", ran.outputs);
+    let _inside = made(&world.workspace);
+    let sub = world.workspace.join("sub");
+    fs::create_dir(&sub).unwrap();
+    let ran = codex(&world, &steps(&sub));
+    assert_eq!(made(&sub), [true, true], "ordinary work: {:?}", ran.outputs);
+    assert!(ran.output(1).contains("/sub"), "where the call says: {:?}", ran.outputs);
+}
+
 #[test]
 fn codex_runs_its_commands_inside_the_fence() {
     let world = World::new();
@@ -232,7 +259,7 @@ fn codex_runs_its_commands_inside_the_fence() {
     assert!(ran.output(0).contains("end"), "{}", ran.output(0));
     assert!(world.read("in").is_some() && !outside.join("out").exists(), "{:?}", ran.outputs);
     let records = world.records();
-    assert_eq!(events(&records, "settled")[0]["left_to"], Value::Null, "it ran here");
+    assert_eq!(events(&records, "call-settled")[0]["delegated_to"], Value::Null, "it ran here");
 
     let step = json!({ "name": "exec_command", "input": { "cmd": "touch made" } });
     let ran = codex_in(&world, &world.home, &["--dangerously-bypass-hook-trust"], &json!([step, "finished"]));

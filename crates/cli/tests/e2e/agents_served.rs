@@ -4,14 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ringfence_api::{SessionInfo, SessionState, ShowSession};
-use ringfence_runtime::network::provider_url;
+use ringfence_runtime::proxy::provider_url;
 use serde_json::{Value, json};
 
 use crate::agents::{agent, bash};
 use crate::agents_whole::{Provider, attempts, held, key, with_key};
+use crate::daemon_fixture::ASK;
 use crate::internet::Internet;
 use crate::internet::daemon::Daemon;
-use crate::served::ASK;
 use crate::testkit::{Done, contains, eventually};
 
 /// Lets sessions reach the model and see the program of the agent.
@@ -42,7 +42,7 @@ fn over(daemon: &Daemon<'_>, session: &SessionInfo) -> SessionInfo {
 
 /// Works, and waits until somebody has looked at it from outside; then says so at the door of its session.
 fn looked_at() -> [String; 2] {
-    let report = r#"ask POST $S/activity '{"kind":"tool","text":"all of it is done"}'"#;
+    let report = r#"ask POST $S/activity '{"activity":"tool","claim":"all of it is done"}'"#;
     ["touch ready; until [ -e go ]; do sleep 0.02; done".to_owned(), format!("{ASK}{report}")]
 }
 
@@ -92,11 +92,11 @@ fn written_down(internet: &Internet, session: &SessionInfo, outputs: &[String]) 
         events.iter().filter(own).copied().collect::<Vec<_>>()
     };
     assert_eq!((of("session-started").len(), of("session-ended").len()), (1, 1), "{records:?}");
-    let intents = of("intent");
+    let intents = of("call-intended");
     assert_eq!(intents.iter().filter(|event| event["call"]["kind"] == "exec").count(), 1, "{intents:?}");
-    assert_eq!(of("activity").len(), 1, "{outputs:?}");
-    assert!(of("activity")[0].to_string().contains("all of it is done"));
-    assert!(!of("secret-released").is_empty() && !of("settled").is_empty(), "{records:?}");
+    assert_eq!(of("activity-reported").len(), 1, "{outputs:?}");
+    assert!(of("activity-reported")[0].to_string().contains("all of it is done"));
+    assert!(!of("secret-released").is_empty() && !of("call-settled").is_empty(), "{records:?}");
     let text = format!("{events:?}");
     assert!(text.contains("git.test") && text.contains("web.test"), "{text}");
 }
@@ -126,9 +126,9 @@ fn works(internet: &Internet, started: Started<'_>) {
     assert!(contains(&seen, program), "the control: the agent is seen");
     assert!(!contains(&seen, key().as_bytes()), "no process has the key in its arguments or variables");
     let over = over(&daemon, &session);
-    let ended = over.provider.unwrap();
+    let ended = over.agent_process.unwrap();
     assert_eq!(
-        (ended.exit_code, over.ended.as_deref()),
+        (ended.exit_code, over.end_reason.as_deref()),
         (Some(0), Some("its provider ended")),
         "{:?}",
         model.outputs()

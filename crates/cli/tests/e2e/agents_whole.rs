@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::agents::{agent, bash, source};
 use crate::internet::Internet;
-use crate::patience::{Patient, end};
+use crate::test_timeouts::{Patient, end};
 use crate::testkit::{Done, contains, finish};
 
 /// A provider at `git.test:9443`; it ends when this is dropped.

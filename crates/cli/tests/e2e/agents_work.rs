@@ -114,9 +114,9 @@ fn claude_code_works_all_day_and_nobody_is_asked() {
     stopped(&desk, &ran);
     let records = world.records();
     let refused: Vec<&Value> =
-        events(&records, "refused").iter().map(|event| &event["refusal"]["rule"]).collect();
+        events(&records, "call-refused").iter().map(|event| &event["refusal"]["rule"]).collect();
     assert_eq!(refused, ["path.boundary", "path.boundary"], "a write and a read, and both are written down");
-    assert_eq!(events(&records, "intent").len(), 6, "each command is");
+    assert_eq!(events(&records, "call-intended").len(), 6, "each command is");
     gone(&desk);
 }
 
@@ -152,8 +152,8 @@ fn codex_works_all_day_and_nobody_is_asked() {
     assert_eq!(world.read("patched").as_deref(), Some("x\n"), "{}", ran.output(1));
     assert!(ran.output(3).contains("path.boundary"), "{}", ran.output(3));
     let records = world.records();
-    assert_eq!(events(&records, "refused")[0]["refusal"]["rule"], "path.boundary");
-    assert_eq!(events(&records, "intent").len(), 7, "six commands and a patch");
+    assert_eq!(events(&records, "call-refused")[0]["refusal"]["rule"], "path.boundary");
+    assert_eq!(events(&records, "call-intended").len(), 7, "six commands and a patch");
     gone(&desk);
 }
 
@@ -182,7 +182,7 @@ fn a_sub_agent_of_claude_code_is_stopped_like_the_agent() {
     let ran = claude(&world, &["--allowedTools", "Bash,Write,Agent"], &steps);
     assert!(world.read("in").is_some(), "{:?}", ran.outputs);
     assert!(!outside.join("out").exists() && !outside.join("written").exists(), "{:?}", ran.outputs);
-    assert_eq!(events(&world.records(), "refused").len(), 1);
+    assert_eq!(events(&world.records(), "call-refused").len(), 1);
 }
 
 /// A question waits for a person while the agent waits for its command: yes, no, and nobody.
@@ -200,7 +200,7 @@ fn a_question_of_claude_code_is_approved_denied_or_expires() {
         assert_eq!(world.workspace.join(name).is_dir(), name == "yes", "{:?}", ran.outputs);
         assert_eq!(ran.output(0).contains("the answer was no"), name == "no", "{}", ran.output(0));
     }
-    let mut expected = vec!["once", "denied"];
+    let mut expected = vec!["once", "deny"];
     if is_root() {
         configure(&world, "schema = 1\n[approvals]\ntimeout = \"2s\"\n");
         let ran = claude(&world, &[], &steps("late"));
@@ -308,5 +308,5 @@ fn claude_code_with_a_shell_prefix_runs_its_commands_inside_the_fence() {
     let ran = run(Some(format!("{} --shell-prefix", crate::testkit::binary().display())));
     assert!(ran.output(0).contains("end") && world.read("in").is_some(), "{:?}", ran.outputs);
     assert!(!outside.join("out").exists(), "{:?}", ran.outputs);
-    assert!(!events(&world.records(), "settled").is_empty());
+    assert!(!events(&world.records(), "call-settled").is_empty());
 }

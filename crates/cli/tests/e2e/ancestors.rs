@@ -8,8 +8,8 @@ use ringfence_api::CreateSession;
 use serde_json::{Value, json};
 
 use crate::approvals::configure;
+use crate::daemon_fixture::Served;
 use crate::exec_server::place;
-use crate::served::Served;
 use crate::testkit::{Done, World, finish};
 
 const DENIED: &str = "[[command]]\ndeny = [\"touch\"]\n[[path]]\ndeny = [\"src/closed\"]\n";

@@ -1,24 +1,29 @@
 //! Questions at a terminal, through the real binary: the answer comes from the person, and from nowhere else.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::terminal::Terminal;
-use crate::testkit::{Done, World, collect, eventually, finish};
+use crate::testkit::{Done, World, binary, collect, eventually, finish};
 
 const READY: &str = "[e]xplain > ";
 
 /// A shell whose controlling terminal is `terminal`, and which is in its foreground.
 pub(crate) fn session(world: &World, terminal: &Terminal, script: &str) -> Child {
-    let mut command = world.host("setsid");
-    command
+    session_of(world.host("setsid"), terminal, script)
+}
+
+/// The same, by a `setsid` of any host.
+pub(crate) fn session_of(mut leader: Command, terminal: &Terminal, script: &str) -> Child {
+    leader
+        .env("RINGFENCE", binary())
         .args(["--ctty", "--wait", "sh", "-c", script])
         .stdin(terminal.end())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    command.spawn().unwrap()
+    leader.spawn().unwrap()
 }
 
 /// Writes a build script: a question in profile `guarded`. What is written says what an eager reader would take for a yes.
@@ -32,7 +37,7 @@ fn kinds(world: &World) -> Vec<String> {
 
 fn answered(keys: &[u8]) -> (World, Terminal, Done) {
     let world = World::new();
-    let terminal = Terminal::new(24, 80);
+    let terminal = Terminal::new(60, 80);
     let before = terminal.mode();
     let child = session(&world, &terminal, WRITE);
     terminal.wait_for(READY);
@@ -54,10 +59,16 @@ fn yes_at_the_terminal_lets_it_happen_and_is_written_down_first() {
     assert_eq!(written, b"o\nyes\no\n", "the standard input is the content and no answer");
     assert_eq!(
         kinds(&world),
-        ["approval-requested", "authenticated", "approval-decided", "intent", "settled"]
+        [
+            "approval-requested",
+            "authentication-attempted",
+            "approval-decided",
+            "call-intended",
+            "call-settled"
+        ]
     );
     let shown = terminal.seen();
-    for text in ["be written?", "content      8 bytes", "path.build-script", "in 60 seconds is a no"] {
+    for text in ["be written?", "content      8 bytes", "path.build-script", "denied after 60 seconds"] {
         assert!(shown.contains(text), "`{text}` is missing in\n{shown}");
     }
 }
@@ -69,7 +80,10 @@ fn everything_else_is_a_no() {
         done.expect(126).says("the answer was no");
         terminal.wait_for("denied");
         assert!(!world.workspace.join("Makefile").exists());
-        assert_eq!(kinds(&world), ["approval-requested", "authenticated", "approval-decided", "refused"]);
+        assert_eq!(
+            kinds(&world),
+            ["approval-requested", "authentication-attempted", "approval-decided", "call-refused"]
+        );
     }
 }
 
@@ -78,7 +92,7 @@ fn without_a_terminal_nobody_is_asked_and_nothing_happens() {
     let world = World::new();
     let mut command = world.host("setsid");
     command.args(["--wait", "sh", "-c", WRITE]);
-    let done = finish(&mut command, b"").expect(126).says("nobody can be asked");
+    let done = finish(&mut command, b"").expect(126).says("no approver is available");
     assert!(!done.err.contains("[o]nce") && done.text().is_empty());
     assert!(!world.workspace.join("Makefile").exists());
 }
@@ -87,7 +101,7 @@ fn without_a_terminal_nobody_is_asked_and_nothing_happens() {
 #[test]
 fn from_the_background_nobody_is_asked() {
     let world = World::new();
-    let terminal = Terminal::new(24, 80);
+    let terminal = Terminal::new(60, 80);
     let script = format!("set -m; ({WRITE}) & wait $!");
     collect(session(&world, &terminal, &script)).expect(126);
     assert!(!terminal.seen().contains("ringfence asks"), "{}", terminal.seen());
@@ -97,10 +111,10 @@ fn from_the_background_nobody_is_asked() {
 #[test]
 fn keys_that_were_typed_before_are_no_answer() {
     let world = World::new();
-    let terminal = Terminal::new(24, 80);
+    let terminal = Terminal::new(60, 80);
     terminal.type_in(b"o\ro");
     let child = session(&world, &terminal, WRITE);
-    terminal.wait_for("are a no");
+    terminal.wait_for("end of input deny");
     terminal.type_in(b"o");
     terminal.wait_for(READY);
     terminal.type_in(b"d");
@@ -112,7 +126,7 @@ fn keys_that_were_typed_before_are_no_answer() {
 fn a_signal_and_a_terminal_that_goes_away_are_a_no_and_leave_a_usable_terminal() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
         let world = World::new();
-        let terminal = Terminal::new(24, 80);
+        let terminal = Terminal::new(60, 80);
         let before = terminal.mode();
         let child = session(
             &world,
@@ -136,18 +150,18 @@ fn c8_what_runs_in_a_session_is_not_asked_about_what_it_starts() {
     let state = world.state.display();
     let write = "printf x | env -u RINGFENCE_SESSION_ID XDG_STATE_HOME=STATE ./rf file write --profile guarded Makefile"
         .replace("STATE", &state.to_string());
-    let bare = "--danger --backend none --allow-sensitive-roots --danger-floor env";
+    let bare = "--danger --backend none --allow-sensitive-roots --danger-required-controls env";
     let attempts = [
         format!("export RINGFENCE_SESSION_ID=ses_1; {WRITE}"),
         format!("exec \"$RINGFENCE\" run {bare} -- sh -c '{write}'"),
     ];
     for attempt in attempts {
-        let terminal = Terminal::new(24, 80);
-        collect(session(&world, &terminal, &attempt)).expect(126).says("nobody can be asked");
+        let terminal = Terminal::new(60, 80);
+        collect(session(&world, &terminal, &attempt)).expect(126).says("no approver is available");
         assert!(!terminal.seen().contains("[o]nce"), "{}", terminal.seen());
         assert!(!world.workspace.join("Makefile").exists());
     }
-    let terminal = Terminal::new(24, 80);
+    let terminal = Terminal::new(60, 80);
     let control = session(&world, &terminal, &write);
     terminal.wait_for(READY);
     terminal.type_in(b"o");

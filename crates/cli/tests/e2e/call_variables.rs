@@ -2,18 +2,18 @@
 
 use std::fs;
 
-use ringfence_api::{CallState, CreateSession, Exec};
+use ringfence_api::{CallState, CreateSession, ExecRequest};
 use serde_json::json;
 
 use crate::approvals::configure;
+use crate::daemon_fixture::Served;
 use crate::exec_server::Client;
-use crate::served::Served;
 use crate::testkit::{Done, World, script};
 
 /// GNU tar runs the program at every record that it reads.
 const OPTIONS: &str = "--checkpoint=1 --checkpoint-action=exec=./go.sh";
 
-/// The operator lets `tar -tf` run without a question, and nobody can be asked.
+/// The operator lets `tar -tf` run without a question, and no approver is available.
 const POLICY: &str = "approval = \"never\"\n[[command]]\nallow = [\"tar -tf\"]\n";
 
 /// A workspace with an archive, and a program that leaves a mark when it runs.
@@ -45,12 +45,39 @@ fn a_variable_of_run_is_judged_in_every_profile_with_a_list() {
         let prefixed = format!("TAR_OPTIONS='{OPTIONS}' tar -tf x.tar");
         world.sh(&prefixed).expect(126);
         assert!(!made(&world), "{profile}");
-        assert_eq!(run(&world, &["--env", "ORDINARY=1"]).expect(0).text(), "big\n", "{profile}");
+        assert_eq!(run(&world, &["--env", "LC_ALL=C"]).expect(0).text(), "big\n", "{profile}");
     }
     // The control: where anything may run inside, the same call runs the program.
     let contained = world("workspace");
     run(&contained, &["--env", &variable]).expect(0);
     assert!(made(&contained));
+}
+
+/// A name that no list has: make expands the value of any variable that its Makefile uses.
+#[test]
+fn a_variable_that_is_not_known_to_be_harmless_is_a_question_in_every_profile_with_a_list() {
+    const MAKE: &str = "approval = \"never\"\n[[command]]\nallow = [\"make\"]\n";
+    let world = |profile: &str| {
+        let world = World::new();
+        configure(&world, &format!("profile = \"{profile}\"\n{MAKE}"));
+        world.write("Makefile", "all:\n\t@echo hello $(GREETED)\n");
+        world
+    };
+    let greeted = "GREETED=$(shell touch made)";
+    for profile in ["guarded", "strict", "air-gapped"] {
+        let world = world(profile);
+        world.run(&["--env", greeted], &["make"]).expect(126).says("env.unlisted").says("GREETED");
+        assert!(!made(&world), "{profile}");
+        world.run(&["--env", "LC_ALL=$(shell touch made)"], &["make"]).expect(126);
+        assert_eq!(world.run(&["--env", "LC_ALL=C"], &["make"]).expect(0).text(), "hello\n", "{profile}");
+        assert!(!made(&world), "{profile}");
+    }
+    let contained = world("workspace");
+    contained.run(&["--env", greeted], &["make"]).expect(0);
+    assert!(made(&contained), "the control");
+    let opened = world("guarded");
+    configure(&opened, &format!("profile = \"guarded\"\n{MAKE}[[env]]\nallow = [\"GREETED\"]\n"));
+    assert_eq!(opened.run(&["--env", "GREETED=you"], &["make"]).expect(0).text(), "hello you\n");
 }
 
 /// The operator opens the name, and the same call runs.
@@ -67,14 +94,14 @@ fn a_variable_of_a_call_or_a_session_of_the_daemon_is_judged() {
     for (profile, is_run) in [("guarded", false), ("workspace", true)] {
         let served = Served::with(world(profile), &[]);
         let variables = || [("TAR_OPTIONS".to_owned(), OPTIONS.to_owned())].into_iter().collect();
-        let tar = |session: &str| -> Exec {
+        let tar = |session: &str| -> ExecRequest {
             serde_json::from_value(json!({ "session": session, "argv": ["tar", "-tf", "x.tar"] })).unwrap()
         };
         let plain = served.session();
-        let ended = |exec: &Exec| served.client().call(exec).unwrap();
+        let ended = |exec: &ExecRequest| served.client().call(exec).unwrap();
         assert_eq!(ended(&tar(plain.session.as_str())).state, CallState::Done, "{profile}: without it");
         assert!(!made(&served.world));
-        let call = Exec { environment: variables(), ..tar(plain.session.as_str()) };
+        let call = ExecRequest { environment: variables(), ..tar(plain.session.as_str()) };
         let of_call = ended(&call);
         assert_eq!(made(&served.world), is_run, "{profile}: {of_call:?}");
         let wanted = CreateSession { environment: variables(), ..served.wanted() };

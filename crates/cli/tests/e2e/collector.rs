@@ -11,7 +11,7 @@ use std::thread;
 
 use prost::{Message, Oneof};
 
-use crate::patience::Patient;
+use crate::test_timeouts::Patient;
 use crate::testkit::{contains, eventually};
 
 /// How it treats whoever sends something.

@@ -14,7 +14,7 @@ fn config(world: &World, arguments: &[&str]) -> Done {
 #[test]
 fn s003_26_a_mistake_is_shown_with_its_place_and_what_to_write() {
     let world = World::new();
-    config(&world, &["check"]).expect(0).says("there is no");
+    config(&world, &["check"]).expect(0).says("does not exist");
     configure(&world, "[daemon]\nlisten = \"0.0.0.0:7420\"\n");
     let done = config(&world, &["check"]).expect(125).says("config.toml:2:10: ");
     assert!(

@@ -9,9 +9,11 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use ringfence_authz::cases::{self, Case, Expect, Subject};
-use ringfence_authz::{Action, Facts as _, Policy, judge};
-use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, NetMode, Profile, Root, StandardInput};
+use ringfence_authz::policy::test_cases::{self, CaseSubject, ExpectedDecision, PolicyCase};
+use ringfence_authz::{Action, HostFacts as _, Policy, judge};
+use ringfence_types::{
+    ByteString, Call, Decision, ExecCall, FileCall, NetMode, Profile, Root, StandardInput,
+};
 
 use crate::testkit::{Done, World, finish};
 use machine::{HOME, Machine, WORKSPACE};
@@ -54,7 +56,7 @@ fn links_and_hostile_repositories_are_seen_on_the_real_disk() {
         ("bin/git status", Decision::Ask),
         ("cd sub && cat ../README.md", Decision::Allow),
     ] {
-        let case = case_of(Subject::Shell(text.to_owned()));
+        let case = case_of(CaseSubject::Shell(text.to_owned()));
         assert_eq!(answer(&world, &case), expected, "{text}");
     }
 }
@@ -75,7 +77,7 @@ fn policy_test_runs_a_file_of_cases() {
 }
 
 /// What the binary says, by its exit code and in its JSON.
-fn answer(world: &World, case: &Case) -> Decision {
+fn answer(world: &World, case: &PolicyCase) -> Decision {
     let profile = case.profile.unwrap_or(Profile::Guarded);
     let mut command = world.ringfence();
     command.args(["check", "--json", "--profile", profile.word()]).arg("--workspace").arg(&world.workspace);
@@ -88,21 +90,21 @@ fn answer(world: &World, case: &Case) -> Decision {
     if let Some(cwd) = &case.cwd {
         command.current_dir(world.workspace.join(cwd.as_path()));
     }
-    let real = |text: &[u8]| Bytes::from(moved(world, text)).as_os_str().to_owned();
+    let real = |text: &[u8]| ByteString::from(moved(world, text)).as_os_str().to_owned();
     let given = |flag: &str, text: &[u8]| {
         let mut argument = OsString::from(flag);
         argument.push(real(text));
         argument
     };
     match &case.subject {
-        Subject::Shell(text) => command.arg(given("--shell=", text.as_bytes())),
-        Subject::Argv(argv) => command.arg("--").args(argv.iter().map(|word| real(word.as_slice()))),
-        Subject::Read(path) => command.arg(given("--read=", path.as_slice())),
-        Subject::Write(path) => command.arg(given("--write=", path.as_slice())),
-        Subject::Url { url, method } => {
+        CaseSubject::Shell(text) => command.arg(given("--shell=", text.as_bytes())),
+        CaseSubject::Argv(argv) => command.arg("--").args(argv.iter().map(|word| real(word.as_slice()))),
+        CaseSubject::Read(path) => command.arg(given("--read=", path.as_slice())),
+        CaseSubject::Write(path) => command.arg(given("--write=", path.as_slice())),
+        CaseSubject::Url { url, method } => {
             command.arg(given("--url=", url.as_bytes())).arg(format!("--method={method}"))
         }
-        Subject::Tool(name) => command.arg(given("--tool=", name.as_bytes())),
+        CaseSubject::Tool(name) => command.arg(given("--tool=", name.as_bytes())),
     };
     said(&finish(&mut command, b""))
 }
@@ -118,66 +120,70 @@ fn said(done: &Done) -> Decision {
     decision
 }
 
-fn on_the_table(case: &Case) -> Decision {
+fn on_the_table(case: &PolicyCase) -> Decision {
     let mut policy = Policy::new(case.profile.unwrap_or(Profile::Guarded));
-    policy.home = Some(Bytes::from(HOME));
-    let roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
+    policy.home = Some(ByteString::from(HOME));
+    let roots = vec![Root { path: ByteString::from(WORKSPACE), access: policy.access }];
     let cwd = Path::new(WORKSPACE).join(case.cwd.as_ref().map_or(Path::new(""), |cwd| cwd.as_path()));
-    let exec = |argv: Vec<Bytes>| {
-        Call::Exec(Exec {
+    let exec = |argv: Vec<ByteString>| {
+        Call::Exec(ExecCall {
             argv,
-            cwd: Bytes::from(cwd),
+            cwd: ByteString::from(cwd),
             env: Vec::new(),
+            ceiling: None,
             net: NetMode::None,
             stdin: StandardInput::None,
         })
     };
     let call = match &case.subject {
-        Subject::Shell(text) => exec(["sh", "-c", text].map(Bytes::from).to_vec()),
-        Subject::Argv(argv) => exec(argv.clone()),
-        Subject::Read(path) => Call::File(FileCall::Read { path: path.clone() }),
-        Subject::Write(path) => {
+        CaseSubject::Shell(text) => exec(["sh", "-c", text].map(ByteString::from).to_vec()),
+        CaseSubject::Argv(argv) => exec(argv.clone()),
+        CaseSubject::Read(path) => Call::File(FileCall::Read { path: path.clone() }),
+        CaseSubject::Write(path) => {
             Call::File(FileCall::Write { path: path.clone(), sha256: String::new(), bytes: 0 })
         }
         // Nothing of a machine is asked about these: what the corpus says is what the judge says.
-        Subject::Url { .. } | Subject::Tool(_) => return written(case.expect),
+        CaseSubject::Url { .. } | CaseSubject::Tool(_) => return written(case.expect),
     };
     judge(&policy, &Action::new(call, roots), &Machine)
         .map_or(Decision::Deny, |judgement| judgement.decision())
 }
 
-fn written(expect: Expect) -> Decision {
+fn written(expect: ExpectedDecision) -> Decision {
     match expect {
-        Expect::Allow => Decision::Allow,
-        Expect::Ask => Decision::Ask,
-        Expect::Deny | Expect::NotAllow => Decision::Deny,
+        ExpectedDecision::Allow => Decision::Allow,
+        ExpectedDecision::Ask => Decision::Ask,
+        ExpectedDecision::Deny | ExpectedDecision::NotAllow => Decision::Deny,
     }
 }
 
-fn corpus() -> Vec<Case> {
+fn corpus() -> Vec<PolicyCase> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../authz/tests/corpus");
     let mut files: Vec<PathBuf> =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    files.iter().flat_map(|file| cases::parse(&fs::read_to_string(file).unwrap()).unwrap().cases).collect()
+    files
+        .iter()
+        .flat_map(|file| test_cases::parse(&fs::read_to_string(file).unwrap()).unwrap().cases)
+        .collect()
 }
 
-fn case_of(subject: Subject) -> Case {
+fn case_of(subject: CaseSubject) -> PolicyCase {
     let text = "[[case]]\nshell = ''\nexpect = 'allow'";
-    Case { subject, ..cases::parse(text).unwrap().cases.remove(0) }
+    PolicyCase { subject, ..test_cases::parse(text).unwrap().cases.remove(0) }
 }
 
 /// A case that can be given on a command line, and whose programs this machine has.
-fn is_possible(world: &World, case: &Case) -> bool {
+fn is_possible(world: &World, case: &PolicyCase) -> bool {
     // With a filtered network this profile asks about an unlisted host. On the table there is no one to ask.
-    if matches!(case.subject, Subject::Url { .. }) && case.profile == Some(Profile::Workspace) {
+    if matches!(case.subject, CaseSubject::Url { .. }) && case.profile == Some(Profile::Workspace) {
         return false;
     }
     let text = match &case.subject {
-        Subject::Shell(text) | Subject::Tool(text) => text.as_bytes().to_vec(),
-        Subject::Argv(argv) => argv.iter().map(Bytes::as_slice).collect::<Vec<_>>().join(&b' '),
-        Subject::Read(path) | Subject::Write(path) => path.as_slice().to_vec(),
-        Subject::Url { url, method } => format!("{url} {method}").into_bytes(),
+        CaseSubject::Shell(text) | CaseSubject::Tool(text) => text.as_bytes().to_vec(),
+        CaseSubject::Argv(argv) => argv.iter().map(ByteString::as_slice).collect::<Vec<_>>().join(&b' '),
+        CaseSubject::Read(path) | CaseSubject::Write(path) => path.as_slice().to_vec(),
+        CaseSubject::Url { url, method } => format!("{url} {method}").into_bytes(),
     };
     let real = String::from_utf8(moved(world, &text)).unwrap();
     let left = real.replace(&*world.root.path().to_string_lossy(), "");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ringfence_runtime::authz::git_keys;
+use ringfence_authz::git_keys;
 
 use crate::testkit::{Done, World, finish, script};
 
@@ -81,15 +81,37 @@ const ATTACKS: &[Attack] = &[
         ..BASE
     },
     Attack {
+        name: "zero byte in a subsection",
+        prepare: "printf '[diff \"external\\0\"]\\n\\tbare = %s\\n' $EVIL >> .git/config",
+        command: "git diff",
+        held: FOUND,
+        ..BASE
+    },
+    Attack {
         name: "shown signature",
         prepare: "$SIGN PGP; git config gpg.program $EVIL; git config log.showSignature true",
         command: "git log",
         ..BASE
     },
     Attack {
+        name: "signature by an option",
+        prepare: "$SIGN PGP; git config gpg.openpgp.program $EVIL",
+        command: "git log --format=%G?",
+        ..BASE
+    },
+    // The program is git's own here, and still obeys a `gpg.conf` that a command may have written.
+    Attack {
         name: "signature in a format",
         prepare: "$SIGN PGP; git config gpg.openpgp.program $EVIL; git config format.pretty %G?",
         command: "git log",
+        held: FOUND,
+        ..BASE
+    },
+    Attack {
+        name: "signature in a named format",
+        prepare: "$SIGN PGP; git config gpg.openpgp.program $EVIL; git config pretty.mine %G?; git config format.pretty mine",
+        command: "git log",
+        held: FOUND,
         ..BASE
     },
     Attack {

@@ -5,23 +5,23 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Stdio;
 
-use ringfence_runtime::authz::Policy;
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::images::InImage;
-use ringfence_runtime::{Asked, Ended, Io, Runtime, Setup, Source, Target};
-use ringfence_types::{Backend, Bytes, Call, Exec, NetMode, Profile, StandardInput};
+use ringfence_authz::Policy;
+use ringfence_authz::env::ApproverPresence;
+use ringfence_runtime::images::ImageRequest;
+use ringfence_runtime::{CallEnd, CommandIo, HostSetup, OutputTarget, Runtime, SessionSpec, StdinSource};
+use ringfence_types::{Backend, ByteString, Call, ExecCall, NetMode, Profile, StandardInput};
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::attempts::all_held;
+use crate::everyday_work;
 use crate::internet::Internet;
-use crate::patience::{LIFETIME, Patient, joined};
 use crate::podman::Podman;
 use crate::terminal::Terminal;
+use crate::test_timeouts::{LIFETIME, Patient, joined};
 use crate::testkit::{
     collect, contains, eventually, finish, finish_within, is_held, is_root, marker, processes_with, send,
 };
-use crate::work;
 
 fn not_held(object: &Value) -> Vec<&String> {
     let controls = object["posture"]["controls"].as_object().unwrap();
@@ -79,7 +79,7 @@ fn streams_exits_signals_and_limits_are_those_of_native() {
     world.run(&flags.with(&["--timeout", "1s"]), &["bash", "-c", &script]).expect(124);
     assert_eq!(processes_with(&mark), Vec::<String>::new());
 
-    let capped = world.json(&flags.with(&["--output", "1k"]), &["sh", "-c", "head -c 100000 /dev/zero"]);
+    let capped = world.json(&flags.with(&["--max-output", "1k"]), &["sh", "-c", "head -c 100000 /dev/zero"]);
     assert_eq!(capped["outcome"]["stdout"]["dropped"], 100_000 - 1024, "{capped}");
     let big =
         world.run(&flags.with(&["--file-size", "1m"]), &["dd", "if=/dev/zero", "of=big", "bs=1M", "count=3"]);
@@ -151,7 +151,7 @@ fn the_workspace_is_held_as_in_native() {
     assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "x\n");
 
     let policy = world.home.join("policy.toml");
-    fs::write(&policy, "access = \"read\"\n").unwrap();
+    fs::write(&policy, "workspace_access = \"read\"\n").unwrap();
     let flagged = flags.with(&["--policy", policy.to_str().unwrap()]);
     world.run(&flagged, &["sh", "-c", "cat readme && echo x >new"]).expect(2).says("Read-only file system");
     assert!(!world.workspace.join("new").exists());
@@ -221,9 +221,11 @@ fn what_a_container_may_not_be_is_refused() {
         .says("podman system service");
 
     let odd = world.beside("w,dst=,etc");
-    attempt(&flags.with(&["--write", odd.to_str().unwrap()])).expect(126).says("no engine can be told");
+    attempt(&flags.with(&["--write", odd.to_str().unwrap()]))
+        .expect(126)
+        .says("the engine does not support the path");
     let refusals: Vec<Value> =
-        world.records().into_iter().filter(|record| record["event"]["kind"] == "refused").collect();
+        world.records().into_iter().filter(|record| record["event"]["kind"] == "call-refused").collect();
     assert_eq!(refusals.len(), 7, "{refusals:?}");
     world.run(&flags.with(&[]), &["sh", "-c", "echo ran >ran"]).expect(0);
     assert!(world.workspace.join("ran").exists());
@@ -381,12 +383,12 @@ fn orphans_are_swept_at_the_next_start() {
 fn calls_of_a_session_share_one_container() {
     let podman = Podman::start();
     let (world, _) = podman.world();
-    let setup = Setup {
+    let setup = HostSetup {
         state_dir: world.state.join("ringfence"),
         config_dir: world.home.join(".config/ringfence"),
         home: Some(world.home.clone()),
         host_env: Vec::new(),
-        attendance: Attendance::Unattended,
+        attendance: ApproverPresence::Unattended,
         toolchains: Vec::new(),
         files: Vec::new(),
         sweeper: None,
@@ -395,25 +397,31 @@ fn calls_of_a_session_share_one_container() {
     let runtime = Runtime::open(setup).unwrap();
     let mut policy = Policy::new(Profile::Workspace);
     policy.backend = Some(Backend::Container);
-    let mut asked = Asked::new(world.workspace.clone(), policy);
-    asked.image = Some(InImage { name: "dev".parse().unwrap(), engine: podman.socket(), runtime: None });
+    let mut asked = SessionSpec::new(world.workspace.clone(), policy);
+    asked.image = Some(ImageRequest { name: "dev".parse().unwrap(), engine: podman.socket(), runtime: None });
     let mut session = runtime.session(asked).unwrap().unwrap();
     let mut call = |script: &str| {
-        let argv = ["sh", "-c", script].map(Bytes::from).to_vec();
-        let cwd = Bytes::from(world.workspace.as_path());
-        let call =
-            Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None, stdin: StandardInput::None });
+        let argv = ["sh", "-c", script].map(ByteString::from).to_vec();
+        let cwd = ByteString::from(world.workspace.as_path());
+        let call = Call::Exec(ExecCall {
+            argv,
+            cwd,
+            env: Vec::new(),
+            ceiling: None,
+            net: NetMode::None,
+            stdin: StandardInput::None,
+        });
         let mut stdout = Vec::new();
-        let io = Io {
-            stdin: Source::Empty,
-            stdout: Target::Buffer(&mut stdout),
-            stderr: Target::Discard,
+        let io = CommandIo {
+            stdin: StdinSource::Empty,
+            stdout: OutputTarget::Buffer(&mut stdout),
+            stderr: OutputTarget::Discard,
             interrupts: &[],
             timeout: None,
             output_bytes: 0,
         };
         let settled = session.call(call, io);
-        let Ended::Executed(outcome) = settled.ended else { panic!("{:?}", settled.ended) };
+        let CallEnd::Executed(outcome) = settled.ended else { panic!("{:?}", settled.ended) };
         (outcome.exit.code(), String::from_utf8(stdout).unwrap())
     };
     assert_eq!(call("echo kept >/tmp/f; exit 4"), (4, String::new()));
@@ -476,7 +484,8 @@ fn a_container_reaches_what_a_rule_opens_on_this_machine() {
         String::from_utf8_lossy(&request[..count]).into_owned()
     });
     let policy = world.home.join("policy.toml");
-    fs::write(&policy, format!("[[host]]\nallow = [\"localhost:{port}\"]\nlocal = true\n")).unwrap();
+    fs::write(&policy, format!("[[host]]\nallow = [\"localhost:{port}\"]\nallow_private_addresses = true\n"))
+        .unwrap();
     let flags = flags.with(&["--net", "filtered", "--policy", policy.to_str().unwrap()]);
     let get = |port: u16| {
         let url = format!("http://localhost:{port}/x");
@@ -487,7 +496,7 @@ fn a_container_reaches_what_a_rule_opens_on_this_machine() {
     assert_eq!(get(port).expect(0).text(), "served");
     assert!(joined("the server has answered", served).starts_with("GET /x "));
     let flows = world.records();
-    assert!(flows.iter().any(|record| record["event"]["kind"] == "intent"
+    assert!(flows.iter().any(|record| record["event"]["kind"] == "call-intended"
         && record.to_string().contains(&format!("\"port\":{port}"))));
 }
 
@@ -496,12 +505,12 @@ fn a_container_reaches_what_a_rule_opens_on_this_machine() {
 fn legitimate_work_passes_in_a_container() {
     let podman = Podman::start();
     let (world, flags) = podman.world();
-    for (what, script, expected) in work::CASES {
+    for (what, script, expected) in everyday_work::CASES {
         let done = world.run(&flags.with(&[]), &["sh", "-c", script]);
         assert_eq!((done.code, done.text().as_str()), (Some(0), expected), "{what}: {}", done.err);
     }
     // Compilers and languages, with the machine's own instead of another image of a gigabyte.
-    work::real_tools_work(&world, &flags.with(&["--read", "/usr"]));
+    everyday_work::real_tools_work(&world, &flags.with(&["--read", "/usr"]));
 }
 
 /// S004-8: an engine counts when it answers and starts something.
@@ -542,5 +551,8 @@ fn the_image_is_on_the_record() {
     let records = world.all_records();
     let started = records.iter().find(|record| record["event"]["kind"] == "session-started").unwrap();
     let id = podman.id(&world);
-    assert!(started["event"]["policy"].as_str().unwrap().ends_with(&format!("image {id}")), "{started}");
+    assert!(
+        started["event"]["policy_digest"].as_str().unwrap().ends_with(&format!("image {id}")),
+        "{started}"
+    );
 }

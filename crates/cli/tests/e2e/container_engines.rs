@@ -9,8 +9,8 @@ use rustix::process::Signal;
 
 use crate::attempts::all_held;
 use crate::docker::Docker;
-use crate::patience::Patient;
 use crate::podman::{Flags, Podman, Runtime};
+use crate::test_timeouts::Patient;
 use crate::testkit::{World, collect, eventually, finish, is_root, marker, processes_with, send};
 
 /// What must hold in whatever engine.

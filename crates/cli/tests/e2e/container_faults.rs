@@ -66,7 +66,7 @@ fn exec(client: &mut Client, command: &str) -> Value {
 fn fifty_containers_one_after_the_other_leave_nothing() {
     let podman = Podman::start();
     let (world, _) = podman.world();
-    configure(&world, &podman, CONTAINER, "image = \"dev\"\nage = \"1ms\"");
+    configure(&world, &podman, CONTAINER, "image = \"dev\"\nmax_age = \"1ms\"");
     let mut client = Client::new(&world, &[]);
     let pid = client.pid();
     let mut after_ten = (0, 0);

@@ -7,9 +7,9 @@ use std::os::unix::fs::symlink;
 use serde_json::{Value, json};
 
 use crate::mcp::Client;
+use crate::parity_fixture::{Answers, Twin, assert_alike};
 use crate::podman::Podman;
 use crate::testkit::World;
-use crate::twins::{Answers, Twin, assert_alike};
 
 const RULES: &str = r#"
 [[path]]
@@ -211,7 +211,7 @@ fn files_of_the_daemon_are_alike() {
 fn files_of_a_closed_workspace_are_alike() {
     let podman = Podman::start();
     for access in ["read", "none"] {
-        let rules = format!("access = \"{access}\"\n");
+        let rules = format!("workspace_access = \"{access}\"\n");
         let answers = alike(&podman, &rules, |twin| {
             let mut answers = by_command(twin, &["plain", "new", ".env", "good-link", "way/file"]);
             answers.extend(by_mcp(twin).into_iter().map(|(name, answer)| (format!("mcp {name}"), answer)));

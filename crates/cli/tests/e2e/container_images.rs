@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::docker::Docker;
-use crate::patience::Patient;
 use crate::podman::Podman;
+use crate::test_timeouts::Patient;
 use crate::testkit::{World, collect, eventually, is_root, send};
 
 /// Everything that an image can ask for. `WORKSPACE` is where its check leaves a file.

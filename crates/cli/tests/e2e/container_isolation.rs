@@ -9,8 +9,8 @@ use std::process::{Child, Stdio};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::patience::Patient;
 use crate::podman::{Flags, Podman};
+use crate::test_timeouts::Patient;
 use crate::testkit::{World, collect, finish, is_root, marker, processes_with, send};
 
 /// A session that waits, with what the engine and the kernel know of it.
@@ -256,7 +256,7 @@ fn limits_of_zero_are_refused_everywhere() {
         "--pids",
         "--tmp-size",
         "--file-size",
-        "--open-files",
+        "--max-open-files",
         "--cpu-time",
         "--timeout",
     ];

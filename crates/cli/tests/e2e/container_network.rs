@@ -119,7 +119,7 @@ fn a_network_above_the_profile_is_refused_before_the_engine_is_asked() {
     }
     assert_eq!(podman.containers(), Vec::<String>::new());
     assert!(names(&world.state).len() <= before.len() + 1, "nothing but the ledger was made");
-    let refusals = world.records().iter().filter(|record| record["event"]["kind"] == "refused").count();
+    let refusals = world.records().iter().filter(|record| record["event"]["kind"] == "call-refused").count();
     assert_eq!(refusals, above.len());
     // The control: what the profile gives is had, of an engine that answers.
     world.write("readme", "read\n");
@@ -138,5 +138,5 @@ fn is_asked_when_it_may(world: &World, silent: &Flags, engine: &UnixListener) {
     let null = std::process::Stdio::null;
     let mut child = call.stdin(null()).stdout(null()).stderr(null()).spawn().unwrap();
     crate::testkit::eventually("the engine is asked", || engine.accept().is_ok());
-    crate::patience::end(&mut child);
+    crate::test_timeouts::end(&mut child);
 }

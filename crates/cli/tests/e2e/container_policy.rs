@@ -18,7 +18,7 @@ pub(crate) fn configure(world: &World, podman: &Podman, before: &str, container:
     let socket = podman.socket();
     let directory = world.home.join(".config/ringfence");
     fs::create_dir_all(&directory).unwrap();
-    let text = format!("{before}\n[container]\nengine = \"{}\"\n{container}\n", socket.display());
+    let text = format!("{before}\n[container]\nengine_socket = \"{}\"\n{container}\n", socket.display());
     fs::write(directory.join("config.toml"), text).unwrap();
 }
 
@@ -86,14 +86,14 @@ fn strict_profiles_run_in_containers() {
 fn a_question_names_the_image() {
     let podman = Podman::start();
     let (world, flags) = podman.world();
-    let terminal = Terminal::new(40, 200);
+    let terminal = Terminal::new(60, 200);
     let words = flags.with(&["--profile", "guarded", "--", "touch", "made"]).join(" ");
     let child = session(&world, &terminal, &format!("exec \"$RINGFENCE\" run {words}"));
     terminal.wait_for("[e]xplain > ");
     let id = podman.id(&world);
-    let card = terminal.seen();
-    assert!(card.contains(&format!("touch of the image `dev`, {id}")), "{card}");
-    assert!(!card.contains("/usr/bin/touch"), "{card}");
+    let prompt = terminal.seen();
+    assert!(prompt.contains(&format!("touch of the image `dev`, {id}")), "{prompt}");
+    assert!(!prompt.contains("/usr/bin/touch"), "{prompt}");
     terminal.type_in(b"o");
     collect(child).expect(0);
     assert!(world.workspace.join("made").exists());
@@ -101,9 +101,42 @@ fn a_question_names_the_image() {
     let asked =
         records.iter().find(|record| record["event"]["kind"] == "approval-requested").unwrap().to_string();
     assert!(
-        asked.contains(&format!(r#"{{"path":"/usr/bin/touch","sha256":"{id}","what":"image"}}"#)),
+        asked.contains(&format!(r#"{{"kind":"image","path":"/usr/bin/touch","sha256":"{id}"}}"#)),
         "{asked}"
     );
+}
+
+/// An image is the programs: an answer that was stored for one says nothing about another, nor about this machine.
+#[test]
+fn an_answer_that_is_stored_for_one_image_is_for_no_other() {
+    let podman = Podman::start();
+    let (world, flags) = podman.world();
+    let recipe = world.beside("recipe");
+    fs::write(recipe.join("Dockerfile"), "FROM localhost/ringfence/dev:latest\nLABEL other=1\n").unwrap();
+    let tag = "localhost/other:1";
+    podman.podman(&["build", "--pull=never", "--tag", tag, recipe.to_str().unwrap()]).expect(0);
+    podman.images(&world, &["add", "other", tag]).expect(0);
+    let terminal = Terminal::new(60, 200);
+    let words = flags.with(&["--profile", "guarded", "--", "touch", "made"]).join(" ");
+    let child = session(&world, &terminal, &format!("exec \"$RINGFENCE\" run {words}"));
+    terminal.wait_for("[e]xplain > ");
+    terminal.type_in(b"a");
+    terminal.wait_for("anything else goes back > ");
+    terminal.type_in(b"1");
+    collect(child).expect(0);
+    let made = world.workspace.join("made");
+    let run = |flags: &[&str], profile: &str| {
+        let _absent = fs::remove_file(&made);
+        let code = world.run(&[flags, &["--profile", profile]].concat(), &["touch", "made"]).code;
+        (code, made.exists())
+    };
+    let other: Vec<&str> =
+        flags.with(&[]).into_iter().map(|word| if word == "dev" { "other" } else { word }).collect();
+    for elsewhere in [&other[..], &[]] {
+        assert_eq!(run(elsewhere, "guarded"), (Some(126), false), "{elsewhere:?}");
+        assert_eq!(run(elsewhere, "workspace"), (Some(0), true), "control: {elsewhere:?} without a question");
+    }
+    assert_eq!(run(&flags.with(&[]), "guarded"), (Some(0), true), "control: the image of the answer");
 }
 
 fn openssl(arguments: &[&str]) {
@@ -187,7 +220,7 @@ fn a_policy_can_ask_for_a_signature() {
         let sum = finish(&mut Command::new("sha256sum"), &der.expect(0).out).expect(0).text();
         format!("sha256:{}", sum.split(' ').next().unwrap())
     };
-    let wanted = format!("image = \"dev\"\nsigned_by = \"{fingerprint}\"");
+    let wanted = format!("image = \"dev\"\ntrusted_keys = \"{fingerprint}\"");
     configure(&world, &podman, "backend = \"container\"", &wanted);
     world.run(&[], &["true"]).expect(126).says("has no signature").says("--signature FILE");
     add(&other.sign(&digest), &other.public).expect(0);

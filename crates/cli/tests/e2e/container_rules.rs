@@ -11,7 +11,7 @@ const RULES: &str = "[[command]]\ndeny = \"touch forbidden\"\nreason = \"not tha
     [[path]]\ndeny = \"closed.txt\"\n[[path]]\ndeny = \"frozen/\"\noperation = \"write\"\n";
 
 const NONE: &[&str] =
-    &["--backend", "none", "--danger", "--allow-sensitive-roots", "--danger-floor", "limits,env"];
+    &["--backend", "none", "--danger", "--allow-sensitive-roots", "--danger-required-controls", "limits,env"];
 
 /// Who holds rules about files against a command that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use crate::approvals::{Watcher, approve};
 use crate::docker::Docker;
 use crate::mcp::Client;
-use crate::patience::{PATIENCE, Patient};
+use crate::parity_fixture::{Answers, Twin, assert_alike, documented};
 use crate::podman::Podman;
+use crate::test_timeouts::{PATIENCE, Patient};
 use crate::testkit::{World, eventually, finish, is_root};
-use crate::twins::{Answers, Twin, assert_alike, documented};
 
 const RULES: &str = r#"
 net = "filtered"
@@ -104,7 +104,7 @@ fn calls(said: &mut Said<'_>) {
     said.sh(s, "stat -c %a $TOOL_KEY_FILE; cat $TOOL_KEY_FILE");
     said.post(s, "exec", &json!({ "argv": ["echo", SECRET] }));
     said.sh(s, "printf 'ghp_%s' aB3dE5fG7hJ9kL2mN4pQ6rS8tU1vW0xY3zA5");
-    said.post(s, "activity", &json!({ "what": "thinking", "text": "about it" }));
+    said.post(s, "activity", &json!({ "activity": "thinking", "claim": "about it" }));
     for (path, body) in [
         ("files/write", json!({ "path": "made", "content": "made\n" })),
         ("files/read", json!({ "path": "made" })),
@@ -168,7 +168,7 @@ fn questions(said: &mut Said<'_>) {
     let edited = twin.answering(
         || twin.post(s, "exec", &make("edit")),
         |id| {
-            let (_, done) = approve(twin.world(), id, "-- touch edited", b"y");
+            let (_, done) = approve(twin.world(), id, "--replace -- touch edited", b"y");
             done.expect(0);
         },
     );
@@ -209,7 +209,7 @@ fn expiry(said: &mut Said<'_>) {
 /// `ringfence run`, `file` and `tx`, as somebody types them.
 fn commands(said: &mut Said<'_>) {
     said.run(&["run", "--", "sh", "-c", "export LC_ALL=C; cat closed/file; ls nowhere; exit 4"], b"");
-    said.run(&["run", "--output", "1k", "--", "sh", "-c", "head -c 5000 /dev/zero | tr '\\0' x"], b"");
+    said.run(&["run", "--max-output", "1k", "--", "sh", "-c", "head -c 5000 /dev/zero | tr '\\0' x"], b"");
     said.run(&["run", "--timeout", "500ms", "--", "sleep", "1000"], b"");
     said.run(&["run", "--", "tail", "readme"], b"");
     said.run(&["run", "--profile", "strict", "--", "ls"], b"");
@@ -221,13 +221,13 @@ fn commands(said: &mut Said<'_>) {
     said.run(&["file", "read", "closed/file"], b"");
     said.run(&["check", "--", "git", "push"], b"");
     let diff = b"--- a/readme\n+++ b/readme\n@@ -1 +1 @@\n-one\n+two\n";
-    said.run(&["tx", "propose", "--profile", "review", "--title", "two"], diff);
-    said.run(&["tx", "list"], b"");
-    let listed = said.twin.command(&["tx", "list", "--json"], b"");
+    said.run(&["proposal", "create", "--profile", "review", "--title", "two"], diff);
+    said.run(&["proposal", "list"], b"");
+    let listed = said.twin.command(&["proposal", "list", "--json"], b"");
     let listed: Value = serde_json::from_str(listed["out"].as_str().unwrap()).unwrap();
     let id = listed["proposals"][0]["id"].as_str().unwrap();
-    said.run(&["tx", "apply", id], b"");
-    said.run(&["tx", "propose"], b"--- a/frozen/file\n+++ b/frozen/file\n@@ -1 +1 @@\n-frozen\n+warm\n");
+    said.run(&["proposal", "apply", id], b"");
+    said.run(&["proposal", "create"], b"--- a/frozen/file\n+++ b/frozen/file\n@@ -1 +1 @@\n-frozen\n+warm\n");
 }
 
 /// `ringfence mcp`: a connection is a session.
@@ -317,7 +317,9 @@ fn script(twin: &Twin, ports: [u16; 3]) -> Answers {
 #[track_caller]
 fn compared(world: World, socket: &Path) -> BTreeSet<String> {
     let ports = [server(), server(), server()];
-    let host = |word: &str, port: u16| format!("[[host]]\n{word} = \"localhost:{port}\"\nlocal = true\n");
+    let host = |word: &str, port: u16| {
+        format!("[[host]]\n{word} = \"localhost:{port}\"\nallow_private_addresses = true\n")
+    };
     let hosts = [host("allow", ports[0]), format!("[[host]]\ndeny = \"localhost:{}\"\n", ports[1])].concat();
     let rules = format!("{RULES}{hosts}{}", host("ask", ports[2]));
     let native = Twin::native(&rules, prepare);

@@ -5,15 +5,15 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use ringfence_api::{CreateSession, Exec, StopSession};
+use ringfence_api::{CreateSession, ExecRequest, StopSession};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::container_policy::configure;
-use crate::patience::end;
+use crate::daemon_fixture::{Served, exec};
 use crate::podman::Podman;
-use crate::seeded::forms;
-use crate::served::{Served, exec};
+use crate::seeded_secrets::forms;
+use crate::test_timeouts::end;
 use crate::testkit::{World, collect, eventually, finish, marker, send};
 use crate::watch::Watch;
 
@@ -145,14 +145,14 @@ fn a_secret_of_a_session_of_the_daemon_is_in_memory_and_nowhere_else() {
     let (world, _) = podman.world();
     let search = Search::of(&podman, &world);
     search.keep(&world);
-    configure(&world, &podman, "backend = \"container\"", "image = \"dev\"\npool = 1");
+    configure(&world, &podman, "backend = \"container\"", "image = \"dev\"\nwarm_containers = 1");
     let watch = Watch::begin(&search.value);
     let served = Served::with(world, &[]);
     let world = &served.world;
     let begin = || {
         let wanted = CreateSession { secrets: vec!["tool-key".to_owned()], ..served.wanted() };
         let session = served.client().call(&wanted).unwrap();
-        let call = served.client().call(&Exec { background: true, ..exec(&session, HOLDS) }).unwrap();
+        let call = served.client().call(&ExecRequest { background: true, ..exec(&session, HOLDS) }).unwrap();
         assert_eq!(call.failure, None);
         session
     };

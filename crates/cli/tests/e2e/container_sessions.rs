@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::container_policy::configure;
 use crate::mcp::Client;
-use crate::patience::Patient;
 use crate::podman::Podman;
+use crate::test_timeouts::Patient;
 use crate::testkit::{collect, eventually};
 
 const CONTAINER: &str = "backend = \"container\"";
@@ -23,7 +23,7 @@ fn exec(client: &mut Client, command: &str) -> Value {
 fn containers_wait_for_the_calls_that_need_them() {
     let podman = Podman::start();
     let (world, _) = podman.world();
-    configure(&world, &podman, CONTAINER, "image = \"dev\"\npool = 1");
+    configure(&world, &podman, CONTAINER, "image = \"dev\"\nwarm_containers = 1");
     let running = || podman.running();
     // What waits is ready a moment after the engine says that it runs: whoever calls before that gets one of its own.
     let is_used = (0..5).any(|_try| {
@@ -60,7 +60,7 @@ fn containers_wait_for_the_calls_that_need_them() {
 fn a_container_that_waited_is_not_taken_for_another() {
     let podman = Podman::start();
     let (world, _) = podman.world();
-    configure(&world, &podman, CONTAINER, "image = \"dev\"\npool = 1");
+    configure(&world, &podman, CONTAINER, "image = \"dev\"\nwarm_containers = 1");
     let mut client = Client::new(&world, &[]);
     eventually("one waits", || podman.running().len() == 1);
     let inspected: Value =
@@ -88,7 +88,7 @@ fn a_container_that_waited_is_not_taken_for_another() {
 fn what_has_rested_or_is_old_is_removed() {
     let podman = Podman::start();
     let (world, _) = podman.world();
-    for key in ["idle", "age"] {
+    for key in ["max_idle", "max_age"] {
         configure(&world, &podman, CONTAINER, &format!("image = \"dev\"\n{key} = \"1s\""));
         let mut client = Client::new(&world, &[]);
         assert_eq!(exec(&mut client, "echo kept >/tmp/f; echo kept >f")["exit_code"], 0);

@@ -5,17 +5,17 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Stdio;
 
 use ringfence_api::{
-    CallInput, CallSignal, CallState, CancelCall, Chunk, CreateSession, Data, ErrorCode, Exec, ListCalls,
-    Method, ReadFile, ResizeCall, RunCommand, SessionState, ShowCall, ShowSession, SignalCall, StopSession,
-    TerminalSize, WriteFile,
+    CallInput, CallSignal, CallState, CancelCall, CreateSession, ErrorCode, ExecRequest, ExecStreamRequest,
+    ListCalls, Method, OutputChunk, ReadFile, ResizeCall, SessionState, ShowCall, ShowSession, SignalCall,
+    StopSession, TerminalSize, TextOrBase64, WriteFile,
 };
 use ringfence_client::{Client, ClientError};
 use ringfence_types::{NetMode, Profile};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::patience::ended;
-use crate::served::{ASK, Served, exec, raw, stdout};
+use crate::daemon_fixture::{ASK, Served, exec, raw, stdout};
+use crate::test_timeouts::ended;
 use crate::testkit::{World, collect, eventually, finish, is_root, marker, processes_with, send};
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> ringfence_api::ApiError {
@@ -32,7 +32,7 @@ fn a_provider_runs_inside_with_a_door_of_its_own() {
     let script = format!(
         r#"{ASK}
         pwd > where; env | grep ^RINGFENCE_ | sed 's/=.*//' | sort > variables
-        ask POST $S/activity '{{"kind":"thinking","text":"about it"}}' > reported
+        ask POST $S/activity '{{"activity":"thinking","claim":"about it"}}' > reported
         ask POST $S/exec '{{"argv":["sh","-c","echo from inside > by-call"]}}' > called
         ask POST $S/files/write '{{"path":"by-tool","content":"written"}}' > wrote
         ask GET $S > shown
@@ -43,8 +43,8 @@ fn a_provider_runs_inside_with_a_door_of_its_own() {
         served.sessions().iter().all(|info| info.state == SessionState::Ended)
     });
     let info = served.client().call(&ShowSession { session: session.session.clone() }).unwrap();
-    assert_eq!(info.provider.unwrap().exit_code, Some(0));
-    assert_eq!(info.ended.as_deref(), Some("its provider ended"));
+    assert_eq!(info.agent_process.unwrap().exit_code, Some(0));
+    assert_eq!(info.end_reason.as_deref(), Some("its provider ended"));
     let read = |name: &str| served.world.read(name).unwrap_or_default();
     assert_eq!(read("where").trim(), served.world.workspace.to_str().unwrap());
     for name in ["ID", "SOCKET", "TOKEN"] {
@@ -55,8 +55,8 @@ fn a_provider_runs_inside_with_a_door_of_its_own() {
         assert_eq!(read(name).trim(), "200", "{name}: {}", read("answer"));
     }
     assert_eq!((read("by-call").as_str(), read("by-tool").as_str()), ("from inside\n", "written"));
-    let said = served.records("activity");
-    assert_eq!((said.len(), &said[0]["event"]["text"]), (1, &json!("about it")));
+    let said = served.records("activity-reported");
+    assert_eq!((said.len(), &said[0]["event"]["claim"]), (1, &json!("about it")));
     assert_eq!(served.records("session-ended").len(), 1);
 }
 
@@ -88,7 +88,7 @@ fn an_agent_reaches_neither_the_daemon_nor_other_sessions() {
     let info = served.sh(&own, &inside);
     assert_eq!(stdout(&info), "403\n".repeat(8), "{info:?}");
     assert_eq!(served.world.read("crossed"), None);
-    let refused = served.records("authenticated");
+    let refused = served.records("authentication-attempted");
     let refused: Vec<&Value> =
         refused.iter().filter(|record| !record["event"]["refusal"].is_null()).collect();
     assert_eq!(refused.len(), 8, "{refused:?}");
@@ -220,7 +220,7 @@ fn a_killed_daemon_takes_its_sessions_along() {
         let is_its = |record: &Value| record["event"]["session"] == json!(id);
         eventually("its end is written down", || served.records("session-ended").iter().any(is_its));
     }
-    assert_eq!(served.records("interrupted").len(), 1, "the command of the provider");
+    assert_eq!(served.records("call-interrupted").len(), 1, "the command of the provider");
     assert_eq!(served.sessions().len(), 0);
     served.world.ledger_tool(&["verify"]).expect(0);
     assert_eq!(stdout(&served.sh(&served.session(), "echo on")), "on\n");
@@ -232,7 +232,7 @@ fn sigterm_lets_calls_end_and_begins_none() {
     let mut served = Served::new();
     let session = served.session();
     let mut client = served.client();
-    let slow = Exec {
+    let slow = ExecRequest {
         background: true,
         ..exec(&session, "touch begun; while [ ! -e go ]; do sleep 0.02; done; touch done")
     };
@@ -262,7 +262,7 @@ fn quotas_hold_when_many_come_at_once() {
             match answer {
                 Ok(_) => 1,
                 error => {
-                    assert_eq!(refused(error).code, ErrorCode::Exhausted);
+                    assert_eq!(refused(error).code, ErrorCode::ResourceExhausted);
                     0
                 }
             }
@@ -283,7 +283,7 @@ fn sessions_end_with_their_time() {
         let session = served.client().call(&wanted).unwrap();
         let show = ShowSession { session: session.session };
         eventually(why, || served.client().call(&show).unwrap().state == SessionState::Ended);
-        assert_eq!(served.client().call(&show).unwrap().ended.as_deref(), Some(why));
+        assert_eq!(served.client().call(&show).unwrap().end_reason.as_deref(), Some(why));
     }
 }
 
@@ -298,16 +298,16 @@ fn a_session_takes_what_runs_in_it_along_when_its_time_is_over() {
     );
     let provider = Some(["sh", "-c", &script].map(str::to_owned).to_vec());
     let busy = served.client().call(&CreateSession { idle_timeout_s: Some(1), ..served.wanted() }).unwrap();
-    let job = Exec { background: true, ..exec(&busy, &format!("sleep 600 # {mark}-job")) };
+    let job = ExecRequest { background: true, ..exec(&busy, &format!("sleep 600 # {mark}-job")) };
     served.client().call(&job).unwrap();
-    let timed = CreateSession { provider, timeout_s: Some(1), ..served.wanted() };
+    let timed = CreateSession { agent_argv: provider, timeout_s: Some(1), ..served.wanted() };
     let timed = served.client().call(&timed).unwrap();
     let runs = |what: &str| !processes_with(&format!("{mark}-{what}")).is_empty();
     eventually("all of it runs", || runs("kept") && runs("own") && runs("job"));
     let show = ShowSession { session: timed.session };
     eventually("its time is over", || served.client().call(&show).unwrap().state == SessionState::Ended);
     assert!(!runs("kept") && !runs("own"), "{:?}", processes_with(&mark));
-    assert_eq!(served.client().call(&show).unwrap().ended.as_deref(), Some("its time was over"));
+    assert_eq!(served.client().call(&show).unwrap().end_reason.as_deref(), Some("its time was over"));
     let show = ShowSession { session: busy.session };
     assert_eq!(served.client().call(&show).unwrap().state, SessionState::Running);
     assert!(runs("job"), "who works is not idle");
@@ -348,8 +348,8 @@ fn a_session_is_never_more_than_it_may_be() {
     client.call(&StopSession { session: parent.session, grace_ms: None }).unwrap();
     let ended = client.call(&ShowSession { session: part.session }).unwrap();
     assert_eq!(
-        (ended.state, ended.ended.as_deref()),
-        (SessionState::Ended, Some("the session it is a part of ended"))
+        (ended.state, ended.end_reason.as_deref()),
+        (SessionState::Ended, Some("the parent session ended"))
     );
 }
 
@@ -375,12 +375,12 @@ fn output_comes_as_it_is_printed_and_whole() {
     let mut client = served.client();
     let script = "head -c 3000000 /dev/zero | tr '\\0' x; echo aside >&2; exit 5";
     let (mut bytes, mut aside, mut code) = (0, Vec::new(), None);
-    for chunk in client.run(&RunCommand(exec(&session, script))).unwrap() {
+    for chunk in client.run(&ExecStreamRequest(exec(&session, script))).unwrap() {
         match chunk.unwrap() {
-            Chunk::Stdout { data, .. } => bytes += data.bytes().unwrap().len(),
-            Chunk::Stderr { data, .. } => aside.extend(data.bytes().unwrap()),
-            Chunk::Ended { call, .. } => code = call.exit_code,
-            Chunk::Lost { .. } | Chunk::Cut { .. } => panic!("nothing is lost of a stream"),
+            OutputChunk::Stdout { data, .. } => bytes += data.bytes().unwrap().len(),
+            OutputChunk::Stderr { data, .. } => aside.extend(data.bytes().unwrap()),
+            OutputChunk::Ended { call, .. } => code = call.exit_code,
+            OutputChunk::Dropped { .. } | OutputChunk::Closed { .. } => panic!("nothing is lost of a stream"),
         }
     }
     assert_eq!((bytes, aside.as_slice(), code), (3_000_000, &b"aside\n"[..], Some(5)));
@@ -394,7 +394,7 @@ fn a_stream_that_nobody_reads_stands_still_and_ends_with_its_reader() {
     let marker = marker(&served.world);
     let script = format!("while :; do head -c 100000 /dev/zero; echo x >> rounds; done # {marker}");
     let mut client = served.client();
-    let mut stream = client.run(&RunCommand(exec(&session, &script))).unwrap();
+    let mut stream = client.run(&ExecStreamRequest(exec(&session, &script))).unwrap();
     stream.next().unwrap().unwrap();
     let rounds = || served.world.read("rounds").unwrap_or_default().len();
     let mut before = 0;
@@ -416,29 +416,29 @@ fn calls_in_the_background_take_input_and_signals() {
     let session = served.session();
     let mut client = served.client();
     let id = || session.session.clone();
-    let asked = Exec {
+    let asked = ExecRequest {
         background: true,
         interactive: true,
         ..exec(&session, "read a; echo got $a; read b; echo end")
     };
     let call = client.call(&asked).unwrap().call;
-    let data = Data::Text("first\n".to_owned());
+    let data = TextOrBase64::Text("first\n".to_owned());
     client.call(&CallInput { session: id(), call, data, close: false }).unwrap();
-    client.call(&CallInput { session: id(), call, data: Data::default(), close: true }).unwrap();
+    client.call(&CallInput { session: id(), call, data: TextOrBase64::default(), close: true }).unwrap();
     let done = client.call(&ShowCall { session: id(), call, wait_ms: Some(60_000) }).unwrap();
     assert_eq!((done.state, done.exit_code), (CallState::Done, Some(0)));
     let printed: Vec<u8> = client
         .output(&ringfence_api::StreamCall { session: id(), call, after: 0 })
         .unwrap()
         .filter_map(|chunk| match chunk.unwrap() {
-            Chunk::Stdout { data, .. } => Some(data.bytes().unwrap()),
+            OutputChunk::Stdout { data, .. } => Some(data.bytes().unwrap()),
             _ => None,
         })
         .flatten()
         .collect();
     assert_eq!(String::from_utf8(printed).unwrap(), "got first\nend\n");
     let script = "trap 'echo usr >> signals' USR1; trap 'echo term >> signals; exit 9' TERM; touch ready; while :; do sleep 0.02; done";
-    let call = client.call(&Exec { background: true, ..exec(&session, script) }).unwrap().call;
+    let call = client.call(&ExecRequest { background: true, ..exec(&session, script) }).unwrap().call;
     eventually("it runs", || served.world.read("ready").is_some());
     client.call(&SignalCall { session: id(), call, signal: CallSignal::Usr1 }).unwrap();
     eventually("the first signal", || served.world.read("signals").is_some());
@@ -457,13 +457,19 @@ fn a_call_can_have_a_terminal() {
     let terminal = Some(TerminalSize { rows: 30, columns: 90 });
     let script = "trap 'stty size > resized' WINCH; test -t 0 && test -t 1 && stty size > size; \
                   while [ ! -e resized ]; do sleep 0.05; done; read line; echo \"<$line>\" > typed";
-    let call = client.call(&Exec { background: true, terminal, ..exec(&session, script) }).unwrap().call;
+    let call =
+        client.call(&ExecRequest { background: true, terminal, ..exec(&session, script) }).unwrap().call;
     eventually("it has a size", || served.world.read("size").as_deref() == Some("30 90\n"));
     let size = TerminalSize { rows: 40, columns: 100 };
     client.call(&ResizeCall { session: id(), call, size }).unwrap();
     eventually("it has another size", || served.world.read("resized").as_deref() == Some("40 100\n"));
     client
-        .call(&CallInput { session: id(), call, data: Data::Text("hello\r".to_owned()), close: false })
+        .call(&CallInput {
+            session: id(),
+            call,
+            data: TextOrBase64::Text("hello\r".to_owned()),
+            close: false,
+        })
         .unwrap();
     let done = client.call(&ShowCall { session: id(), call, wait_ms: Some(60_000) }).unwrap();
     assert_eq!(done.exit_code, Some(0), "{done:?}");
@@ -474,7 +480,8 @@ fn a_call_can_have_a_terminal() {
 fn a_call_has_its_own_time() {
     let served = Served::new();
     let session = served.session();
-    let info = served.client().call(&Exec { timeout_ms: Some(200), ..exec(&session, "sleep 1000") }).unwrap();
+    let info =
+        served.client().call(&ExecRequest { timeout_ms: Some(200), ..exec(&session, "sleep 1000") }).unwrap();
     assert_eq!(info.exit_code, Some(124), "{info:?}");
     assert_eq!(stdout(&served.sh(&session, "echo on")), "on\n");
 }
@@ -487,7 +494,7 @@ fn files_are_read_and_written_by_the_rules() {
     let session = served.session();
     let mut client = served.client();
     let id = || session.session.clone();
-    let content = Data::Base64 { base64: "AP8B".to_owned() };
+    let content = TextOrBase64::Base64 { base64: "AP8B".to_owned() };
     client.call(&WriteFile { session: id(), path: "raw".into(), content }).unwrap();
     assert_eq!(fs::read(served.world.workspace.join("raw")).unwrap(), [0, 255, 1]);
     let read = client.call(&ReadFile { session: id(), path: "raw".into() }).unwrap();
@@ -497,19 +504,19 @@ fn files_are_read_and_written_by_the_rules() {
     for path in [".env".into(), outside.clone(), "../out/side".into()] {
         assert_eq!(refused(client.call(&ReadFile { session: id(), path })).code, ErrorCode::Refused);
     }
-    let content = Data::Text("changed".to_owned());
+    let content = TextOrBase64::Text("changed".to_owned());
     assert_eq!(
         refused(client.call(&WriteFile { session: id(), path: outside.clone(), content })).code,
         ErrorCode::Refused
     );
     assert_eq!(fs::read_to_string(outside).unwrap(), "out");
-    let large = Data::Text("x".repeat(26 * 1024 * 1024));
+    let large = TextOrBase64::Text("x".repeat(26 * 1024 * 1024));
     assert_eq!(
         refused(client.call(&WriteFile { session: id(), path: "large".into(), content: large })).code,
         ErrorCode::TooLarge
     );
     let list = client.call(&ringfence_api::ListDirectory { session: id(), path: None }).unwrap();
-    assert!(list.entries.iter().any(|entry| entry.name == Data::Text("raw".to_owned())), "{list:?}");
+    assert!(list.entries.iter().any(|entry| entry.name == TextOrBase64::Text("raw".to_owned())), "{list:?}");
 }
 
 #[test]
@@ -524,7 +531,7 @@ fn what_would_happen_can_be_asked_without_doing_it() {
         (json!({ "read": ".env" }), "deny"),
     ] {
         let request = json!({ "session": session.session, "subject": subject });
-        let told = served.client().raw(Method::Explain, request).unwrap();
+        let told = served.client().raw(Method::PolicyExplain, request).unwrap();
         assert_eq!(told["decision"], decision, "{told}");
     }
     assert_eq!(served.world.records().len(), records);
@@ -535,7 +542,7 @@ fn what_would_happen_can_be_asked_without_doing_it() {
 fn calls_of_a_session_run_at_once_in_one_sandbox() {
     let served = Served::new();
     let session = served.session();
-    let waits = Exec {
+    let waits = ExecRequest {
         background: true,
         ..exec(&session, "while [ ! -e /tmp/bell ]; do sleep 0.02; done; cat /tmp/bell > heard")
     };
@@ -552,7 +559,7 @@ fn a_second_daemon_and_a_bad_place_are_refused() {
     served.ringfence(&["serve"]).expect(125).says("another daemon serves");
     served.ringfence(&["serve", "--check"]).expect(0);
     fs::set_permissions(served.socket.parent().unwrap(), fs::Permissions::from_mode(0o777)).unwrap();
-    served.ringfence(&["serve", "--check"]).expect(125).says("others may write to it");
+    served.ringfence(&["serve", "--check"]).expect(125).says("other users may write to it");
     served.world.write("config.toml", "nonsense = 1\n");
     let policy = served.world.workspace.join("config.toml");
     let place = served.world.beside("e").join("s");
@@ -608,7 +615,8 @@ fn a_terminal_has_the_last_size_that_was_said_however_early() {
         // Each another: the same again and again is a loop.
         let script = format!("until [ \"$(stty size)\" = '33 77' ]; do sleep 0.02; done; : {round}");
         let terminal = Some(TerminalSize { rows: 5, columns: 5 });
-        let exec = Exec { background: true, terminal, timeout_ms: Some(30_000), ..exec(&session, &script) };
+        let exec =
+            ExecRequest { background: true, terminal, timeout_ms: Some(30_000), ..exec(&session, &script) };
         let call = client.call(&exec).unwrap().call;
         let size = TerminalSize { rows: 33, columns: 77 };
         client.call(&ResizeCall { session: session.session.clone(), call, size }).unwrap();

@@ -1,28 +1,29 @@
 //! Answers of operators to questions of sessions, by the command line at the daemon's socket, by WebSocket and by gRPC: once, with
 //! terms, something else instead, by several people, too late, and around the end of a daemon.
 
+use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
 
-use ringfence_api::{CallState, CreateSession, ErrorCode, Exec, Method, SessionInfo, ShowCall};
+use ringfence_api::{CallState, CreateSession, ErrorCode, ExecRequest, Method, SessionInfo, ShowCall};
 use ringfence_grpc::v1;
-use ringfence_types::Profile;
+use ringfence_types::{NetMode, Profile};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::approvals::{approvals, approve, configure, one_waiting, waiting};
+use crate::approvals::{approvals, approve, configure, grants, one_waiting, waiting};
 use crate::daemon_cli::{asked, directly, posted};
+use crate::daemon_fixture::{Served, exec};
 use crate::daemon_rights::{minted, token_of};
 use crate::daemon_socket::{Talk, code, token_with};
 use crate::grpc_client::{Speaker, reason};
-use crate::patience::mortal;
-use crate::served::{Served, exec};
+use crate::test_timeouts::mortal;
 use crate::testkit::{Done, World, collect, eventually, finish};
 
 /// A daemon whose sessions ask about `mkdir`, and what else its operator says.
 fn served(more: &str) -> (Served, SessionInfo) {
     let world = World::new();
     configure(&world, more);
-    let served = posted(Served::with(world, &["--drain", "10ms"]));
+    let served = posted(Served::with(world, &["--drain-timeout", "10ms"]));
     let guarded = CreateSession { profile: Some(Profile::Guarded), ..served.wanted() };
     let session = served.client().call(&guarded).unwrap();
     (served, session)
@@ -31,7 +32,7 @@ fn served(more: &str) -> (Served, SessionInfo) {
 /// A command in the background; its number.
 fn begin(served: &Served, session: &SessionInfo, argv: &[&str]) -> u64 {
     let argv = argv.iter().map(|word| (*word).to_owned()).collect();
-    served.client().call(&Exec { background: true, argv, ..exec(session, "") }).unwrap().call
+    served.client().call(&ExecRequest { background: true, argv, ..exec(session, "") }).unwrap().call
 }
 
 fn end(served: &Served, session: &SessionInfo, call: u64) -> ringfence_api::CallInfo {
@@ -57,7 +58,7 @@ fn timeless(done: Done) -> String {
     };
     match serde_json::from_str::<Value>(&text) {
         Ok(mut value) => {
-            for question in value["questions"].as_array_mut().into_iter().flatten() {
+            for question in value["approvals"].as_array_mut().into_iter().flatten() {
                 question["seconds_left"] = Value::Null;
             }
             value["seconds_left"] = Value::Null;
@@ -76,7 +77,7 @@ fn requests(served: &Served) -> u64 {
 /// S003-13: by the daemon the same words as without it, at the terminal and in the ledger.
 #[test]
 fn the_command_line_shows_and_answers_by_the_daemon_in_the_same_words() {
-    let (served, session) = served("[approvals]\ngrant_expiry = \"2d\"\n");
+    let (served, session) = served("[approvals]\ngrant_lifetime = \"2d\"\n");
     let world = &served.world;
     let first = begin(&served, &session, &["mkdir", "made"]);
     let id = one_waiting(world);
@@ -98,7 +99,7 @@ fn the_command_line_shows_and_answers_by_the_daemon_in_the_same_words() {
     for nothing in ["tx_nothing", "a b/c", "", "99"] {
         let by_daemon = approvals(world, &["show", nothing]).expect(1).err;
         assert_eq!(by_daemon, directly(&served, || approvals(world, &["show", nothing]).expect(1).err));
-        assert!(by_daemon.contains("no question is called"), "{by_daemon}");
+        assert!(by_daemon.contains("no approval with id"), "{by_daemon}");
     }
     assert!(!there(&served, "made"), "nothing is done before the answer");
     let (terminal, done) = approve(world, &id, "--session --expires 1h --uses 5", b"y");
@@ -109,35 +110,36 @@ fn the_command_line_shows_and_answers_by_the_daemon_in_the_same_words() {
     assert!(there(&served, "made"));
     assert_eq!(asked(&served, Method::ApprovalAnswer.name()), 1, "the daemon was asked");
     let decided = served.records("approval-decided");
-    let by = &decided[0]["event"]["by"];
+    let by = &decided[0]["event"]["actor"];
     assert!(by["terminal"].as_str().unwrap().starts_with("/dev/pts/") && by["name"].is_string(), "{by}");
     let again = approvals(world, &["deny", &id]).expect(1);
     assert!(again.err.contains("it was answered before: session by"), "{}", again.err);
-    for arguments in [&["grants"][..], &["grants", "--json"]] {
-        let by_daemon = approvals(world, arguments).expect(0).text();
-        assert_eq!(by_daemon, directly(&served, || approvals(world, arguments).expect(0).text()));
+    for arguments in [&["list"][..], &["list", "--json"]] {
+        let by_daemon = grants(world, arguments).expect(0).text();
+        assert_eq!(by_daemon, directly(&served, || grants(world, arguments).expect(0).text()));
     }
-    let grants = approvals(world, &["grants", "--json"]).expect(0).json();
-    let grant = &grants["grants"][0];
-    assert_eq!((&grant["uses"], &grant["uses_left"], &grant["used"]), (&json!(5), &json!(4), &json!(1)));
-    let ends: jiff::Timestamp = grant["expires"].as_str().unwrap().parse().unwrap();
+    let listed = grants(world, &["list", "--json"]).expect(0).json();
+    let grant = &listed["grants"][0];
+    assert_eq!((&grant["max_uses"], &grant["uses_left"], &grant["uses"]), (&json!(5), &json!(4), &json!(1)));
+    let ends: jiff::Timestamp = grant["expires_at"].as_str().unwrap().parse().unwrap();
     let left = ends.duration_since(jiff::Timestamp::now()).as_secs();
     assert!((3000..=3600).contains(&left), "{left}");
-    approvals(world, &["revoke", "gr_none"]).expect(125).says("nothing that was granted is called `gr_none`");
-    let revoked = approvals(world, &["revoke", grant["grant"].as_str().unwrap(), "--reason", "enough"]);
-    assert!(revoked.expect(0).text().contains(": taken back"));
+    grants(world, &["revoke", "gr_none"]).expect(125).says("no grant with id `gr_none`");
+    let revoked = grants(world, &["revoke", grant["grant"].as_str().unwrap(), "--reason", "enough"]);
+    assert!(revoked.expect(0).text().contains(": revoked"));
     assert_eq!(asked(&served, Method::GrantRevoke.name()), 2);
-    assert_eq!(approvals(world, &["revoke", "--all"]).expect(0).text(), "no stored answer holds\n");
+    assert_eq!(grants(world, &["revoke", "--all"]).expect(0).text(), "no active grants\n");
     assert_eq!(asked(&served, Method::GrantRevokeAll.name()), 1);
     assert_eq!(served.records("grant-revoked")[0]["event"]["reason"], "enough");
     // Always, for as long as the configuration says; and a no.
     let second = begin(&served, &session, &["mkdir", "more"]);
     let (_terminal, done) = approve(world, &one_waiting(world), "--always", b"y");
     let said = done.expect(0).text();
-    assert!(said.contains("always allowed here") && said.contains("of your last"), "{said}");
+    assert!(said.contains("always allowed here") && said.contains("of the last"), "{said}");
     assert_eq!(end(&served, &session, second).state, CallState::Done);
-    let made = served.records("grant-made");
-    let ends: jiff::Timestamp = made.last().unwrap()["event"]["expires"].as_str().unwrap().parse().unwrap();
+    let made = served.records("grant-created");
+    let ends: jiff::Timestamp =
+        made.last().unwrap()["event"]["expires_at"].as_str().unwrap().parse().unwrap();
     let left = ends.duration_since(jiff::Timestamp::now()).as_hours();
     assert!((46..=48).contains(&left), "{left}");
     let third = begin(&served, &session, &["mkdir", "third"]);
@@ -146,6 +148,49 @@ fn the_command_line_shows_and_answers_by_the_daemon_in_the_same_words() {
     let refused = end(&served, &session, third);
     assert!(refused.refusal.unwrap().message.contains("not today") && !there(&served, "third"));
     served.ringfence(&["ledger", "verify"]).expect(0);
+}
+
+/// What a session of the daemon can have more than a plain one.
+fn sessions_with_more(served: &Served) -> [CreateSession; 4] {
+    let wanted = || served.wanted();
+    [
+        CreateSession { secrets: vec!["tok".to_owned()], ..wanted() },
+        CreateSession { agent_name: Some("other".to_owned()), ..wanted() },
+        CreateSession { net: Some(NetMode::Filtered), ..wanted() },
+        CreateSession { environment: BTreeMap::from([("TZ".to_owned(), "UTC".to_owned())]), ..wanted() },
+    ]
+}
+
+/// An answer that the daemon stores is for a session like the one in which it was given.
+#[test]
+fn a_stored_answer_is_for_no_session_of_the_daemon_with_more() {
+    let (served, plain) = served("");
+    let world = &served.world;
+    finish(world.ringfence().args(["secret", "set", "tok"]), b"a-value-of-some-letters-28x").expect(0);
+    let asked = begin(&served, &plain, &["mkdir", "made"]);
+    let (_terminal, done) = approve(world, &one_waiting(world), "--always", b"y");
+    done.expect(0);
+    assert_eq!(end(&served, &plain, asked).state, CallState::Done);
+    let clear = || std::fs::remove_dir(world.workspace.join("made")).unwrap();
+    let run = |wanted: CreateSession| {
+        let session = served.client().call(&wanted).unwrap();
+        let call = begin(&served, &session, &["mkdir", "made"]);
+        eventually("it runs, or a question waits", || there(&served, "made") || !waiting(world).is_empty());
+        for id in waiting(world) {
+            approvals(world, &["deny", &id]).expect(0);
+        }
+        end(&served, &session, call);
+        there(&served, "made")
+    };
+    clear();
+    for wanted in sessions_with_more(&served) {
+        let guarded = CreateSession { profile: Some(Profile::Guarded), ..wanted.clone() };
+        assert!(!run(guarded), "without a question: {wanted:?}");
+        assert!(run(wanted.clone()), "control: where nobody is asked about commands it runs: {wanted:?}");
+        clear();
+    }
+    let like = CreateSession { profile: Some(Profile::Guarded), ..served.wanted() };
+    assert!(run(like), "control: another session like the one of the answer");
 }
 
 /// Something else instead, on every transport; a no of the policy stays one.
@@ -164,29 +209,29 @@ fn a_command_is_replaced_by_another_on_every_transport() {
         info
     };
     let info = replaced("cli", &mut |id| {
-        let (terminal, done) = approve(world, id, "-- mkdir -v cli", b"y");
+        let (terminal, done) = approve(world, id, "--replace -- mkdir -v cli", b"y");
         done.expect(0);
-        assert!(terminal.seen().contains("allow this instead, once: mkdir -v cli"), "{}", terminal.seen());
+        assert!(terminal.seen().contains("run this instead, once: mkdir -v cli"), "{}", terminal.seen());
     });
     assert!(info.state == CallState::Done && there(&served, "cli"), "{info:?}");
     let info = replaced("ws", &mut |id| {
-        let answer = |argv: Value| json!({ "id": id, "answer": { "instead": { "argv": argv } } });
+        let answer = |argv: Value| json!({ "id": id, "answer": { "replace": { "argv": argv } } });
         for nonsense in [json!([]), json!("mkdir"), Value::Null, json!([{ "base64": "%" }])] {
             let refused = talk.call("approval.answer", answer(nonsense)).unwrap_err();
-            assert_eq!(code(&refused), ErrorCode::Malformed, "{refused}");
+            assert_eq!(code(&refused), ErrorCode::InvalidArgument, "{refused}");
         }
         let mut with_terms = answer(json!(["mkdir", "ws"]));
-        with_terms["terms"] = json!({ "uses": 1 });
-        assert_eq!(code(&talk.call("approval.answer", with_terms).unwrap_err()), ErrorCode::Malformed);
+        with_terms["grant_terms"] = json!({ "max_uses": 1 });
+        assert_eq!(code(&talk.call("approval.answer", with_terms).unwrap_err()), ErrorCode::InvalidArgument);
         let said = talk.call("approval.answer", answer(json!(["mkdir", { "base64": "d3M=" }]))).unwrap();
-        assert_eq!(said, json!({ "answered": "decided", "answer": "once" }));
+        assert_eq!(said, json!({ "result": "decided", "answer": "once" }));
     });
     assert!(info.state == CallState::Done && there(&served, "ws"), "{info:?}");
     let by_grpc = |id: &str, argv: &[&str]| {
         let answer = v1::AnswerApprovalRequest {
             id: id.to_owned(),
-            answer: v1::Answer::Instead.into(),
-            instead: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
+            answer: v1::Answer::Replace.into(),
+            replacement: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
             ..Default::default()
         };
         speaker.wait(speaker.approvals().answer_approval(answer)).unwrap();
@@ -195,7 +240,7 @@ fn a_command_is_replaced_by_another_on_every_transport() {
     assert!(info.state == CallState::Done && there(&served, "grpc"), "{info:?}");
     let info = replaced("deleted", &mut |id| by_grpc(id, &["rm", "-rf", "grpc"]));
     assert!(info.refusal.unwrap().rule.contains("deletion") && there(&served, "grpc"));
-    let intents = served.records("intent");
+    let intents = served.records("call-intended");
     let argv: Vec<&Value> = intents.iter().map(|record| &record["event"]["call"]["argv"]).collect();
     assert_eq!(argv, [&json!(["mkdir", "-v", "cli"]), &json!(["mkdir", "ws"]), &json!(["mkdir", "grpc"])]);
 }
@@ -209,7 +254,7 @@ fn what_runs_instead_takes_the_right_to_run() {
     let (_, both) = token_with(&served, &["approve", "run"]);
     let call = begin(&served, &session, &["mkdir", "asked"]);
     let id = one_waiting(&served.world);
-    let answer = json!({ "id": id, "answer": { "instead": { "argv": ["sh", "-c", "mkdir own"] } } });
+    let answer = json!({ "id": id, "answer": { "replace": { "argv": ["sh", "-c", "mkdir own"] } } });
     let by_http = served.client_with(&answers).raw(Method::ApprovalAnswer, answer.clone());
     let Err(ringfence_client::ClientError::Api(refused)) = by_http else { panic!("{by_http:?}") };
     assert_eq!(refused.code, ErrorCode::Forbidden, "{refused:?}");
@@ -220,14 +265,14 @@ fn what_runs_instead_takes_the_right_to_run() {
     let speaker = Speaker::at(&served.socket, Some(&answers));
     let by_grpc = v1::AnswerApprovalRequest {
         id: id.clone(),
-        answer: v1::Answer::Instead.into(),
-        instead: vec![b"mkdir".to_vec(), b"own".to_vec()],
+        answer: v1::Answer::Replace.into(),
+        replacement: vec![b"mkdir".to_vec(), b"own".to_vec()],
         ..Default::default()
     };
     let refused = speaker.wait(speaker.approvals().answer_approval(by_grpc)).unwrap_err();
     assert!(reason(&refused) == ErrorCode::Forbidden && refused.message().contains("`run`"), "{refused}");
-    assert!(served.records("approval-decided").is_empty() && served.records("intent").is_empty());
-    let noted = served.records("authenticated");
+    assert!(served.records("approval-decided").is_empty() && served.records("call-intended").is_empty());
+    let noted = served.records("authentication-attempted");
     let noes = noted.iter().filter(|record| record["event"]["refusal"]["message"].is_string());
     assert_eq!(noes.count(), 3, "each refusal is in the ledger");
     let said = served.client_with(&both).raw(Method::ApprovalAnswer, answer.clone()).unwrap();
@@ -246,18 +291,23 @@ fn answers_with_terms_are_given_over_websocket_and_grpc() {
     let first = begin(&served, &session, &["mkdir", "a"]);
     let id = one_waiting(&served.world);
     for terms in [
-        json!({ "uses": 0 }),
-        json!({ "expires_ms": 0 }),
-        json!({ "expires_ms": u64::MAX }),
+        json!({ "max_uses": 0 }),
+        json!({ "expires_in_ms": 0 }),
+        json!({ "expires_in_ms": u64::MAX }),
         json!({ "often": 1 }),
     ] {
-        let answer = json!({ "id": id, "answer": "session", "terms": terms });
-        assert_eq!(code(&talk.call("approval.answer", answer).unwrap_err()), ErrorCode::Malformed, "{terms}");
+        let answer = json!({ "id": id, "answer": "session", "grant_terms": terms });
+        assert_eq!(
+            code(&talk.call("approval.answer", answer).unwrap_err()),
+            ErrorCode::InvalidArgument,
+            "{terms}"
+        );
     }
     assert!(served.records("approval-decided").is_empty());
-    let answer = json!({ "id": id, "answer": "session", "terms": { "uses": 2, "expires_ms": 600_000 } });
+    let answer =
+        json!({ "id": id, "answer": "session", "grant_terms": { "max_uses": 2, "expires_in_ms": 600_000 } });
     let said = talk.call("approval.answer", answer).unwrap();
-    assert_eq!((&said["stored"]["uses_left"], &said["stored"]["grant"]["uses"]), (&json!(2), &json!(2)));
+    assert_eq!((&said["grant"]["uses_left"], &said["grant"]["record"]["max_uses"]), (&json!(2), &json!(2)));
     assert_eq!(end(&served, &session, first).state, CallState::Done);
     std::fs::remove_dir(served.world.workspace.join("a")).unwrap();
     // The second use, without a question, and then it is asked about again.
@@ -269,21 +319,21 @@ fn answers_with_terms_are_given_over_websocket_and_grpc() {
         id: one_waiting(&served.world),
         answer: v1::Answer::AlwaysHere.into(),
         offer: Some(0),
-        terms: Some(v1::AnswerTerms { expires_ms: Some(3_600_000), uses: Some(7) }),
+        grant_terms: Some(v1::GrantTerms { expires_in_ms: Some(3_600_000), max_uses: Some(7) }),
         reason: Some("it may".to_owned()),
         ..Default::default()
     };
     let said = speaker.wait(speaker.approvals().answer_approval(answer)).unwrap().into_inner();
-    let Some(v1::approval_answered::Answered::Decided(decided)) = said.answered else { panic!("{said:?}") };
-    let stored = decided.stored.unwrap();
+    let Some(v1::approval_result::Result::Decided(decided)) = said.result else { panic!("{said:?}") };
+    let stored = decided.grant.unwrap();
     assert_eq!((decided.answer.as_str(), stored.uses_left), ("always-here", Some(7)));
-    assert!(stored.matched.is_some_and(|matched| matched.of == 2), "{stored:?}");
+    assert!(stored.would_have_matched.is_some_and(|matched| matched.total == 2), "{stored:?}");
     assert_eq!(end(&served, &session, third).state, CallState::Done);
     let listed =
         speaker.wait(speaker.approvals().list_grants(v1::ListGrantsRequest {})).unwrap().into_inner();
     assert_eq!(listed.grants.iter().map(|grant| &grant.id).collect::<Vec<_>>(), [&stored.id]);
     let over_socket = talk.call("grant.list", json!({})).unwrap();
-    assert_eq!(over_socket["grants"][0]["grant"]["uses"], 7);
+    assert_eq!(over_socket["grants"][0]["record"]["max_uses"], 7);
     let revoke = v1::RevokeGrantRequest { id: stored.id.clone(), reason: None };
     let gone = speaker.wait(speaker.approvals().revoke_grant(revoke.clone())).unwrap().into_inner();
     assert_eq!(gone.grants, [stored.id]);
@@ -307,18 +357,18 @@ fn two_people_agree_by_different_transports() {
     let call = begin(&served, &session, &["mkdir", "made"]);
     let id = one_waiting(world);
     let (_terminal, done) = approve(world, &id, "", b"y");
-    assert_eq!(done.expect(0).text(), "counted: 1 of 2 for it, 0 of 1 against\n");
+    assert_eq!(done.expect(0).text(), "vote counted: 1 of 2 approve, 0 of 1 deny\n");
     let mut same = Talk::open(&served.socket, Some(&own)).unwrap();
     let answer = json!({ "id": id, "answer": "once" });
     let refused = same.call("approval.answer", answer.clone()).unwrap_err();
     assert!(
-        code(&refused) == ErrorCode::Conflict && refused.to_string().contains("somebody else"),
+        code(&refused) == ErrorCode::FailedPrecondition && refused.to_string().contains("another operator"),
         "{refused}"
     );
     let mut instead = answer.clone();
-    instead["answer"] = json!({ "instead": { "argv": ["mkdir", "other"] } });
+    instead["answer"] = json!({ "replace": { "argv": ["mkdir", "other"] } });
     let mut ann = Talk::open(&served.socket, Some(hers.trim_end())).unwrap();
-    assert_eq!(code(&ann.call("approval.answer", instead).unwrap_err()), ErrorCode::Malformed);
+    assert_eq!(code(&ann.call("approval.answer", instead).unwrap_err()), ErrorCode::InvalidArgument);
     assert!(!there(&served, "made"), "one is not enough");
     let shown = approvals(world, &["show", &id]).expect(0).text();
     assert!(shown.contains("voted        approve by ") && shown.contains("answered     not yet"), "{shown}");
@@ -330,7 +380,7 @@ fn two_people_agree_by_different_transports() {
     assert_eq!(end(&served, &session, call).state, CallState::Done);
     assert!(there(&served, "made"));
     let votes = served.records("approval-voted");
-    let voters: Vec<&Value> = votes.iter().map(|record| &record["event"]["by"]["principal"]).collect();
+    let voters: Vec<&Value> = votes.iter().map(|record| &record["event"]["actor"]["principal"]).collect();
     assert_eq!(voters, [&json!("operator"), &json!("account")]);
 }
 
@@ -346,12 +396,12 @@ fn an_answer_that_comes_too_late_is_told_so_everywhere() {
     assert!(late.err.contains("it was answered before: expired by ringfence"), "{}", late.err);
     let mut talk = Talk::open(&served.socket, None).unwrap();
     let late = talk.call("approval.answer", json!({ "id": id, "answer": "once" })).unwrap_err();
-    assert!(code(&late) == ErrorCode::Conflict && late.to_string().contains("expired"), "{late}");
+    assert!(code(&late) == ErrorCode::FailedPrecondition && late.to_string().contains("expired"), "{late}");
     let speaker = Speaker::at(&served.socket, None);
     let answer = v1::AnswerApprovalRequest { id, answer: v1::Answer::Once.into(), ..Default::default() };
     let late = speaker.wait(speaker.approvals().answer_approval(answer)).unwrap_err();
-    assert_eq!(reason(&late), ErrorCode::Conflict);
-    assert!(!there(&served, "made") && served.records("intent").is_empty());
+    assert_eq!(reason(&late), ErrorCode::FailedPrecondition);
+    assert!(!there(&served, "made") && served.records("call-intended").is_empty());
 }
 
 /// `ringfence approvals watch --json`; ended with this.
@@ -371,7 +421,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        crate::patience::end(&mut self.0);
+        crate::test_timeouts::end(&mut self.0);
     }
 }
 
@@ -423,22 +473,22 @@ fn only_who_may_answer_answers_or_knows_of_questions_and_stored_answers() {
             other => panic!("{other:?}"),
         })
     };
-    let answer = json!({ "id": id, "answer": "session", "terms": { "uses": 3 } });
+    let answer = json!({ "id": id, "answer": "session", "grant_terms": { "max_uses": 3 } });
     let refused = ask(&outside, Method::ApprovalAnswer, answer.clone()).unwrap_err();
     assert_eq!(refused.code, ErrorCode::NotFound, "{refused:?}");
-    assert_eq!(ask(&outside, Method::ApprovalList, json!({})).unwrap()["questions"], json!([]));
+    assert_eq!(ask(&outside, Method::ApprovalList, json!({})).unwrap()["approvals"], json!([]));
     let reader = minted(&served, ringfence_types::Scope::Run);
     let refused = ask(&reader, Method::ApprovalAnswer, answer.clone()).unwrap_err();
     assert!(refused.code == ErrorCode::Forbidden && refused.message.contains("`approve`"), "{refused:?}");
     for method in [Method::ApprovalAnswer, Method::GrantList, Method::GrantRevoke, Method::GrantRevokeAll] {
         let request = if method == Method::ApprovalAnswer { answer.clone() } else { json!({ "id": "gr_1" }) };
         let refused = ask(&agent, method, request).unwrap_err();
-        assert_eq!(refused.rule.as_deref(), Some("method.operators"), "{}", method.name());
+        assert_eq!(refused.rule.as_deref(), Some("method.operators-only"), "{}", method.name());
     }
     assert!(served.records("approval-decided").is_empty() && !there(&served, "made"));
     // The control: one for this workspace.
     let said = ask(&inside, Method::ApprovalAnswer, answer).unwrap();
-    let grant = said["stored"]["id"].clone();
+    let grant = said["grant"]["id"].clone();
     assert_eq!(end(&served, &session, first).state, CallState::Done);
     assert_eq!(ask(&outside, Method::GrantList, json!({})).unwrap()["grants"], json!([]));
     let refused = ask(&outside, Method::GrantRevoke, json!({ "id": grant })).unwrap_err();

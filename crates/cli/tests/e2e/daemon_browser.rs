@@ -8,8 +8,8 @@ use ringfence_api::Method;
 use ringfence_types::Scope;
 use serde_json::{Value, json};
 
-use crate::daemon_matrix::{Entrance, Place};
-use crate::patience::Patient;
+use crate::daemon_authorization_matrix::{Entrance, Place};
+use crate::test_timeouts::Patient;
 use crate::testkit::finish;
 
 struct Browser {
@@ -105,7 +105,7 @@ fn a_cookie_alone_opens_nothing() {
     // By the socket of the operators it is none either.
     let (status, _, body) = browser.place.send(Entrance::Socket, ("GET /v1/whoami", &as_token), "");
     assert_eq!(status, 403, "{body}");
-    let failures = browser.place.served.records("authenticated");
+    let failures = browser.place.served.records("authentication-attempted");
     let failures = failures.iter().filter(|record| record["event"]["refusal"]["rule"] == "identity.csrf");
     assert_eq!(failures.count(), 2, "once for each place that it came from");
     // The control: the page itself does all of it.
@@ -154,7 +154,7 @@ fn pages_of_other_sites_are_in_the_ledger_once() {
         assert_eq!(ask("https://evil.example"), 403);
     }
     assert_eq!(ask(&format!("http://127.0.0.1:{}", place.port)), 200, "the control");
-    let records = place.served.records("authenticated");
+    let records = place.served.records("authentication-attempted");
     let strangers: Vec<&Value> = records
         .iter()
         .map(|record| &record["event"])
@@ -171,8 +171,8 @@ fn a_stream_of_events_goes_on_after_the_last_one() {
     let session = place.served.session();
     let token = place.api(Scope::Read).headers;
     let report = |text: &str| {
-        let request = json!({ "session": session.session, "kind": "k", "text": text });
-        place.served.client().raw(Method::SessionReport, request).unwrap()["seq"].as_u64().unwrap()
+        let request = json!({ "session": session.session, "activity": "k", "claim": text });
+        place.served.client().raw(Method::SessionReportActivity, request).unwrap()["seq"].as_u64().unwrap()
     };
     let first = report("first");
     report("second");

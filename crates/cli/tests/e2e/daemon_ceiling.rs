@@ -8,9 +8,9 @@ use ringfence_types::{NetMode, Profile, Scope};
 
 use crate::approvals::configure;
 use crate::daemon_cli::posted;
+use crate::daemon_fixture::{Served, stdout};
 use crate::daemon_reload::change;
 use crate::daemon_rights::minted;
-use crate::served::{Served, stdout};
 use crate::testkit::World;
 
 fn serving(policy: &str) -> Served {
@@ -33,7 +33,7 @@ fn limits() -> [(SessionLimits, &'static str, &'static str); 5] {
         (SessionLimits { memory_bytes: Some(1 << 50), ..none.clone() }, "memory", "limits.memory"),
         (SessionLimits { processes: Some(1_000_000), ..none.clone() }, "processes", "limits.processes"),
         (SessionLimits { cpu_seconds: Some(1_000_000), ..none.clone() }, "processor time", "limits.cpu_time"),
-        (SessionLimits { open_files: Some(100_000), ..none.clone() }, "open files", "limits.open_files"),
+        (SessionLimits { open_files: Some(100_000), ..none.clone() }, "open files", "limits.max_open_files"),
         (SessionLimits { file_size_bytes: Some(1 << 50), ..none }, "file size", "limits.file_size"),
     ]
 }
@@ -72,7 +72,7 @@ fn a_token_asks_for_less_and_never_for_more() {
         assert_eq!(refused(&mut client, &danger).rule.as_deref(), Some("session.ceiling"));
     }
     assert_eq!(served.sessions().len(), 0, "nobody got anything");
-    assert_eq!(served.records("refused").len(), 16, "and it is written down");
+    assert_eq!(served.records("call-refused").len(), 16, "and it is written down");
     let token = minted(&served, Scope::Run);
     let plain = served.client_with(&token).call(&served.wanted()).unwrap();
     assert!(!reaches(&served, &plain, &listener));
@@ -144,7 +144,10 @@ fn a_token_narrows_and_has_what_the_file_gives() {
         profile: Some(Profile::Guarded),
         ..served.wanted()
     };
-    assert!(refused(&mut client, &part).message.contains("part of"), "a part is held to its whole as ever");
+    assert!(
+        refused(&mut client, &part).message.contains("exceed that of its parent"),
+        "a part is held to its whole as ever"
+    );
     // What the file does not give any more is gone for a session that asked for it, whether or not a flag could have it.
     let own = CreateSession { net: Some(NetMode::Full), ..served.wanted() };
     let own = served.client().call(&own).unwrap();
@@ -167,8 +170,18 @@ fn limits_of_a_session_hold() {
         id.trim_end().to_owned()
     };
     let run = |id: &str, argv: &[&str]| served.ringfence(&[&["session", "run", id, "--"], argv].concat());
-    let limits =
-        ["--memory", "150m", "--pids", "20", "--open-files", "32", "--file-size", "1m", "--cpu-time", "77s"];
+    let limits = [
+        "--memory",
+        "150m",
+        "--pids",
+        "20",
+        "--max-open-files",
+        "32",
+        "--file-size",
+        "1m",
+        "--cpu-time",
+        "77s",
+    ];
     let (held, free) = (made(&limits), made(&["--pids", "200"]));
     assert_eq!(run(&free, &["python3", "hog.py"]).expect(0).text(), "kept 300\n", "the control");
     let hog = run(&held, &["python3", "hog.py"]);

@@ -1,17 +1,17 @@
 //! Commands that ask the daemon where one runs, and do without where none does.
 
-use ringfence_api::{CreateSession, Exec, Method};
+use ringfence_api::{CreateSession, ExecRequest, Method};
 use ringfence_types::Profile;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::patience::ended;
-use crate::served::{Served, exec};
+use crate::daemon_fixture::{Served, exec};
+use crate::test_timeouts::ended;
 use crate::testkit::{LANDLOCK, World, binary, eventually, finish, send};
 
 /// What the daemon was asked, by whom it was let in.
 pub(crate) fn asked(served: &Served, purpose: &str) -> usize {
-    let records = served.records("authenticated");
+    let records = served.records("authentication-attempted");
     records.iter().filter(|record| record["event"]["purpose"] == purpose).count()
 }
 
@@ -78,17 +78,17 @@ fn status_shows_the_daemon_with_what_waits() {
     let world = World::new();
     let none = finish(world.ringfence().arg("status"), b"").expect(0).text();
     assert!(none.contains("ringfence serve"), "{none}");
-    let served = posted(Served::with(world, &["--drain", "10ms"]));
+    let served = posted(Served::with(world, &["--drain-timeout", "10ms"]));
     let guarded = CreateSession { profile: Some(Profile::Guarded), ..served.wanted() };
     let session = served.client().call(&guarded).unwrap();
     let argv = ["mkdir", "made"].map(str::to_owned).to_vec();
-    served.client().call(&Exec { background: true, argv, ..exec(&session, "") }).unwrap();
+    served.client().call(&ExecRequest { background: true, argv, ..exec(&session, "") }).unwrap();
     let status = || served.ringfence(&["status", "--json"]).expect(0).json()["daemon"].clone();
-    eventually("a question waits", || status()["questions"] == 1);
+    eventually("a question waits", || status()["pending_approvals"] == 1);
     let seen = status();
     assert_eq!((&seen["sessions"], &seen["version"]), (&json!(1), &json!(env!("CARGO_PKG_VERSION"))));
     let text = served.ringfence(&["status"]).expect(0).text();
-    assert!(text.contains("1 sessions, 1 questions wait"), "{text}");
+    assert!(text.contains("1 sessions, 1 pending approvals"), "{text}");
     let mut served = served;
     send(&served.child, Signal::TERM);
     let _status = ended("the daemon", &mut served.child);
@@ -118,7 +118,7 @@ fn a_daemon_that_hangs_is_done_without() {
     send(&served.child, Signal::STOP);
     let revoked = served.ringfence(&["token", "revoke", id]);
     send(&served.child, Signal::CONT);
-    revoked.expect(0).says("it is done without it");
+    revoked.expect(0).says("continuing without the daemon");
     let mut late = served.client_with(minted.trim_end());
     let refused = late.raw(Method::WhoAmI, json!({}));
     assert!(matches!(refused, Err(ringfence_client::ClientError::Api(_))), "{refused:?}");
@@ -136,13 +136,15 @@ fn operators_and_devices_are_made_and_ended_by_the_daemon_where_one_runs() {
     };
     let added = with_password(&["operator", "add", "ann", "--scope", "read,approve"]).expect(0).text();
     assert_eq!(added, "added ann: may read,approve in any\n");
-    with_password(&["operator", "add", "ann", "--scope", "read"]).expect(125).says("operator passwd ann");
-    let set = with_password(&["operator", "passwd", "ann"]).expect(0).text();
+    with_password(&["operator", "add", "ann", "--scope", "read"])
+        .expect(125)
+        .says("operator set-password ann");
+    let set = with_password(&["operator", "set-password", "ann"]).expect(0).text();
     assert_eq!(set, "set the password of ann: may read,approve in any\n");
     let mut short = served.world.ringfence();
-    finish(short.args(["operator", "passwd", "ann"]), b"short").expect(125).says("12");
+    finish(short.args(["operator", "set-password", "ann"]), b"short").expect(125).says("12");
     let mut bytes = served.world.ringfence();
-    finish(bytes.args(["operator", "passwd", "ann"]), &[0xff; 20]).expect(125).says("UTF-8");
+    finish(bytes.args(["operator", "set-password", "ann"]), &[0xff; 20]).expect(125).says("UTF-8");
     let minted = ["token", "create", "hers", "--scope", "approve", "--operator", "ann"];
     let token = served.ringfence(&minted).expect(0).text();
     let mut holder = served.client_with(token.trim_end());
@@ -157,7 +159,7 @@ fn operators_and_devices_are_made_and_ended_by_the_daemon_where_one_runs() {
     assert!(matches!(cut, Some(ringfence_client::ClientError::Api(_))), "{cut:?}");
     for (method, times) in [
         (Method::OperatorAdd, 2),
-        (Method::OperatorPassword, 2),
+        (Method::OperatorSetPassword, 2),
         (Method::OperatorList, 1),
         (Method::OperatorRemove, 2),
     ] {
@@ -207,7 +209,7 @@ fn an_operator_over_the_interface_is_never_wider_than_its_maker() {
     let wider = refused(add(&admin, &["admin", "approve"]));
     assert_eq!(
         (wider.code, wider.rule.as_deref()),
-        (ringfence_api::ErrorCode::Forbidden, Some("identity.wider"))
+        (ringfence_api::ErrorCode::Forbidden, Some("identity.wider-than-parent"))
     );
     assert!(wider.message.contains("`approve`"), "{}", wider.message);
     let reader = crate::daemon_rights::minted(&served, ringfence_types::Scope::Read);
@@ -223,8 +225,8 @@ fn an_operator_over_the_interface_is_never_wider_than_its_maker() {
     // Whoever knows the password of somebody has what they have.
     let takes_over = served
         .client_with(&admin)
-        .raw(Method::OperatorPassword, json!({ "name": "boss", "password": "a password of another" }));
-    assert_eq!(refused(takes_over).rule.as_deref(), Some("identity.wider"));
+        .raw(Method::OperatorSetPassword, json!({ "name": "boss", "password": "a password of another" }));
+    assert_eq!(refused(takes_over).rule.as_deref(), Some("identity.wider-than-parent"));
     let changes = served.records("identity-changed");
     let verbs: Vec<&Value> = changes.iter().map(|record| &record["event"]["change"]["verb"]).collect();
     assert!(!verbs.contains(&&json!("password-set")), "{verbs:?}");
@@ -347,11 +349,11 @@ fn calls_in_the_background_are_managed_at_the_command_line() {
     });
     let calls = session(&["calls", id], b"").expect(0).text();
     assert_eq!(calls.lines().count(), 2, "{calls}");
-    session(&["report", "--kind", "thinking", id, "about it"], b"").expect(0);
+    session(&["report-activity", "--activity", "thinking", id, "about it"], b"").expect(0);
     session(&["stop", id], b"").expect(0);
     let seen = crate::testkit::collect(watch).expect(0).text();
     let kinds: Vec<Value> = seen.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let texts: Vec<&Value> = kinds.iter().map(|event| &event["event"]["text"]).collect();
+    let texts: Vec<&Value> = kinds.iter().map(|event| &event["event"]["claim"]).collect();
     assert!(texts.contains(&&json!("about it")), "{seen}");
     assert_eq!(kinds.last().unwrap()["kind"], "session-ended", "{seen}");
     session(&["activity", id], b"").expect(125).says("ledger tail");

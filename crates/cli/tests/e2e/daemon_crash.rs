@@ -4,16 +4,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_api::{
-    CheckReady, CreateSession, ErrorCode, Exec, RevokeToken, SessionInfo, SessionState, ShowSession,
+    CheckReady, CreateSession, ErrorCode, ExecRequest, RevokeToken, SessionInfo, SessionState, ShowSession,
     StopSession, WhoAmI,
 };
 use ringfence_client::ClientError;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::daemon_fixture::{Served, exec};
 use crate::daemon_load::first_process;
 use crate::daemon_rights::token_of;
-use crate::served::{Served, exec};
 use crate::testkit::{World, eventually, marker, processes_with};
 
 fn reason(served: &Served, session: &SessionInfo) -> Option<Value> {
@@ -35,13 +35,13 @@ fn the_ledger_says_why_a_session_ended() {
     let idle = make(CreateSession { idle_timeout_s: Some(1), ..served.wanted() });
     let done = served.provider("true");
     let absent = Some(vec!["/no/such/program".to_owned()]);
-    let missing = make(CreateSession { provider: absent, ..served.wanted() });
+    let missing = make(CreateSession { agent_argv: absent, ..served.wanted() });
     for (session, why) in [
         (&stopped, "stopped"),
-        (&part, "whole-ended"),
+        (&part, "parent-ended"),
         (&timed, "timeout"),
         (&idle, "idle"),
-        (&done, "provider-ended"),
+        (&done, "agent-exited"),
     ] {
         eventually(why, || reason(&served, session).is_some());
         assert_eq!(reason(&served, session), Some(json!(why)));
@@ -49,8 +49,8 @@ fn the_ledger_says_why_a_session_ended() {
     // A program that is not there ends as any other: 127, in a fence that stands.
     let show = ShowSession { session: missing.session.clone() };
     eventually("it ended", || served.client().call(&show).unwrap().state == SessionState::Ended);
-    assert_eq!(reason(&served, &missing), Some(json!("provider-ended")));
-    let told = served.client().call(&show).unwrap().provider.unwrap();
+    assert_eq!(reason(&served, &missing), Some(json!("agent-exited")));
+    let told = served.client().call(&show).unwrap().agent_process.unwrap();
     assert_eq!(told.exit_code, Some(127), "{told:?}");
     let before = served.session();
     let served = served.again(Signal::TERM);
@@ -60,7 +60,7 @@ fn the_ledger_says_why_a_session_ended() {
     eventually("it runs", || !processes_with(&marker).is_empty());
     let served = served.again(Signal::KILL);
     assert!(served.sessions().is_empty(), "nothing is taken over");
-    assert_eq!(reason(&served, &killed), Some(json!("daemon-gone")));
+    assert_eq!(reason(&served, &killed), Some(json!("daemon-lost")));
     eventually("nothing of it runs", || processes_with(&marker).is_empty());
     served.world.ledger_tool(&["verify"]).expect(0);
 }
@@ -77,7 +77,7 @@ fn a_session_whose_fence_breaks_under_its_provider_has_crashed() {
     let show = ShowSession { session: session.session.clone() };
     eventually("it ended", || served.client().call(&show).unwrap().state == SessionState::Ended);
     assert_eq!(reason(&served, &session), Some(json!("crashed")));
-    assert!(served.client().call(&show).unwrap().provider.unwrap().failure.is_some());
+    assert!(served.client().call(&show).unwrap().agent_process.unwrap().failure.is_some());
     assert!(processes_with(&marker).is_empty(), "{:?}", processes_with(&marker));
     assert_eq!(served.sh(&control, "true").exit_code, Some(0), "others go on");
     served.world.ledger_tool(&["verify"]).expect(0);
@@ -103,7 +103,7 @@ fn a_thousand_sessions_of_a_killed_daemon_are_ended_within_seconds() {
     assert!(took < Duration::from_secs(3), "{took:?}");
     assert_eq!(served.sessions().len(), 0);
     let ended = served.records("session-ended");
-    assert_eq!(ended.iter().filter(|record| record["event"]["reason"] == "daemon-gone").count(), SESSIONS);
+    assert_eq!(ended.iter().filter(|record| record["event"]["reason"] == "daemon-lost").count(), SESSIONS);
     let revoked = |record: &&Value| record["event"]["change"]["verb"] == "revoked";
     assert_eq!(served.records("identity-changed").iter().filter(revoked).count(), SESSIONS);
     let refused = served.client_with(&token).call(&WhoAmI {}).unwrap_err();
@@ -139,13 +139,14 @@ fn a_session_without_any_time_is_a_mistake() {
     ] {
         match served.client().call(&wanted) {
             Err(ClientError::Api(error)) => {
-                assert_eq!(error.code, ErrorCode::Malformed, "{error:?}");
+                assert_eq!(error.code, ErrorCode::InvalidArgument, "{error:?}");
             }
             other => panic!("{other:?}"),
         }
     }
     let control = CreateSession { timeout_s: Some(600), ..served.wanted() };
     let session = served.client().call(&control).unwrap();
-    let ran = served.client().call(&Exec { timeout_ms: Some(60_000), ..exec(&session, "true") }).unwrap();
+    let ran =
+        served.client().call(&ExecRequest { timeout_ms: Some(60_000), ..exec(&session, "true") }).unwrap();
     assert_eq!(ran.exit_code, Some(0));
 }

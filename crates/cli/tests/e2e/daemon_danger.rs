@@ -3,16 +3,16 @@
 use std::fs;
 
 use ringfence_api::{
-    ApiError, CancelCall, CreateSession, Exec, ListApprovals, Method, ReadFile, SessionInfo, WriteFile,
+    ApiError, CancelCall, CreateSession, ExecRequest, ListApprovals, Method, ReadFile, SessionInfo, WriteFile,
 };
 use ringfence_client::ClientError;
 use ringfence_types::{Profile, RefusalCode, Scope};
 use serde_json::{Value, json};
 
 use crate::approvals::configure;
+use crate::daemon_fixture::{Served, exec};
 use crate::daemon_reload::change;
 use crate::daemon_rights::minted;
-use crate::served::{Served, exec};
 use crate::testkit::{World, eventually, finish};
 
 const KEYS: [&str; 3] = ["danger", "allow_sensitive_roots", "allow_denylisted_commands"];
@@ -111,7 +111,7 @@ fn the_deny_list_is_asked_about_by_its_flag() {
     };
     let remove = |session: &SessionInfo| {
         let argv = ["rm", "precious"].map(str::to_owned).to_vec();
-        Exec { argv, ..exec(session, "") }
+        ExecRequest { argv, ..exec(session, "") }
     };
     let world = World::new();
     configure(&world, "[approvals]\ntimeout = \"1s\"\n");
@@ -124,8 +124,8 @@ fn the_deny_list_is_asked_about_by_its_flag() {
     let served = Served::with(World::new(), &["--danger", "--allow-denylisted-commands"]);
     served.world.write("precious", "x");
     let session = guarded(&served);
-    let call = served.client().call(&Exec { background: true, ..remove(&session) }).unwrap();
-    eventually("it is asked about", || served.client().call(&ListApprovals {}).unwrap().questions.len() == 1);
+    let call = served.client().call(&ExecRequest { background: true, ..remove(&session) }).unwrap();
+    eventually("it is asked about", || served.client().call(&ListApprovals {}).unwrap().approvals.len() == 1);
     assert!(served.world.read("precious").is_some());
     served.client().call(&CancelCall { session: session.session, call: call.call }).unwrap();
 }
@@ -141,7 +141,7 @@ fn nothing_but_the_command_line_opens_danger() {
     };
     for key in KEYS {
         let error = refused(create(json!({ key: true })));
-        assert_eq!(error.code, ringfence_api::ErrorCode::Malformed, "{key}: {error:?}");
+        assert_eq!(error.code, ringfence_api::ErrorCode::InvalidArgument, "{key}: {error:?}");
     }
     fs::create_dir_all(served.world.home.join(".config/ringfence")).unwrap();
     for key in KEYS {
@@ -177,7 +177,7 @@ fn file_tools_reach_the_machine_in_danger_and_no_credential_store() {
         served.client().call(&ReadFile { session: session.session.clone(), path: path.to_owned() })
     };
     let write = |session: &SessionInfo, path: &std::path::Path| {
-        let content = ringfence_api::Data::Text("changed".to_owned());
+        let content = ringfence_api::TextOrBase64::Text("changed".to_owned());
         served.client().call(&WriteFile { session: session.session.clone(), path: path.to_owned(), content })
     };
     for path in [beyond.join("file"), beyond.join(".env"), beyond.join("new")] {

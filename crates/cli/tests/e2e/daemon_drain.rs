@@ -6,17 +6,17 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use ringfence_api::{
-    Access, CreateSession, CreateToken, ErrorCode, Exec, ListSessions, Method, ReadFile, SessionInfo,
-    SessionState, ShowSession, StopSession,
+    CreateSession, CreateToken, ErrorCode, ExecRequest, ListSessions, Method, MethodAccess, ReadFile,
+    SessionInfo, SessionState, ShowSession, StopSession,
 };
 use ringfence_client::{Client, ClientError};
-use ringfence_types::{Rights, Scope, Within};
+use ringfence_types::{AllOrOnly, Rights, Scope};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::daemon_matrix::Place;
-use crate::patience::{Patient, ended};
-use crate::served::{Served, exec};
+use crate::daemon_authorization_matrix::Place;
+use crate::daemon_fixture::{Served, exec};
+use crate::test_timeouts::{Patient, ended};
 use crate::testkit::{World, eventually, finish, marker, processes_with, send};
 
 fn refused<T>(answer: Result<T, ClientError>) -> bool {
@@ -31,7 +31,7 @@ fn refused<T>(answer: Result<T, ClientError>) -> bool {
 const BEGIN: [Method; 25] = [
     Method::SessionCreate,
     Method::CallExec,
-    Method::CallRun,
+    Method::CallExecStream,
     Method::FileRead,
     Method::FileWrite,
     Method::FileList,
@@ -41,17 +41,17 @@ const BEGIN: [Method; 25] = [
     Method::FileUpload,
     Method::FileDownload,
     Method::FileSend,
-    Method::Fetch,
+    Method::CallFetch,
     Method::Mcp,
     Method::TokenCreate,
     Method::TokenRotate,
     Method::TokenAttenuate,
     Method::Login,
     Method::OperatorAdd,
-    Method::DeviceAsk,
+    Method::PairingRequest,
     Method::DeviceChallenge,
-    Method::DeviceProve,
-    Method::DeviceCollect,
+    Method::PairingProve,
+    Method::PairingClaim,
     Method::DeviceRefresh,
     Method::PairingApprove,
 ];
@@ -92,33 +92,34 @@ fn signs_in(port: u16, body: &str) -> (String, bool) {
 /// While the last calls end, nothing new begins by any method; looking, taking back and ending go on.
 #[test]
 fn a_daemon_that_is_about_to_end_begins_nothing() {
-    let Place { mut served, port, .. } = Place::with_flags("", &["--drain", "1h"]);
+    let Place { mut served, port, .. } = Place::with_flags("", &["--drain-timeout", "1h"]);
     let password = ["correct", "horse", "battery"].join(" ");
     let mut add = served.world.ringfence();
     finish(add.args(["operator", "add", "ann", "--scope", "read"]), password.as_bytes()).expect(0);
     let session = served.session();
     served.world.write("file", "content");
     let read = ReadFile { session: session.session.clone(), path: "file".into() };
-    let rights = Rights { scopes: [Scope::Read].into_iter().collect(), workspaces: Within::Any };
+    let rights = Rights { scopes: [Scope::Read].into_iter().collect(), workspaces: AllOrOnly::Any };
     let mint = CreateToken { label: "late".to_owned(), rights, lifetime_s: None, operator: None };
     let mut client = served.client();
     assert!(!refused(client.call(&read)) && !refused(client.call(&mint)), "control");
     let login = json!({ "name": "ann", "password": password }).to_string();
     assert_eq!(signs_in(port, &login), ("200".to_owned(), true), "control");
-    let slow = Exec { background: true, ..exec(&session, "touch begun; while :; do sleep 0.05; done") };
+    let slow =
+        ExecRequest { background: true, ..exec(&session, "touch begun; while :; do sleep 0.05; done") };
     client.call(&slow).unwrap();
     eventually("it runs", || served.world.read("begun").is_some());
     send(&served.child, Signal::TERM);
     // Not by reading: the same call again and again is a loop.
     eventually("nothing begins", || refused(client.call(&mint)));
     assert!(refused(client.call(&read)) && refused(client.call(&served.wanted())));
-    assert!(!refused(client.call(&ListSessions { all: true })));
+    assert!(!refused(client.call(&ListSessions { include_ended: true })));
     for method in Method::ALL {
         let request = |more: &str| request(&session, *method, more);
         let status = status(UnixStream::connect(&served.socket).unwrap(), &request("host: x"));
         assert_eq!(status == "503", BEGIN.contains(method), "{}: {status}", method.name());
         // Out there nobody is let in without showing something, but for what anybody may.
-        if method.access() == Access::Anyone {
+        if method.access() == MethodAccess::Anyone {
             let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
             let status = self::status(stream, &request(&format!("host: 127.0.0.1:{port}")));
             assert_eq!(status == "503", BEGIN.contains(method), "TCP {}: {status}", method.name());
@@ -133,7 +134,7 @@ fn a_daemon_that_is_about_to_end_begins_nothing() {
 /// A session that is made while the daemon ends is ended with it, and both are written down.
 #[test]
 fn no_session_outlives_the_daemon_that_was_told_to_end() {
-    let mut served = Served::with(World::new(), &["--drain", "10ms"]);
+    let mut served = Served::with(World::new(), &["--drain-timeout", "10ms"]);
     let wanted = served.wanted();
     let mut clients: Vec<Client> = (0..4).map(|_| served.client()).collect();
     thread::scope(|scope| {
@@ -157,7 +158,7 @@ fn no_session_outlives_the_daemon_that_was_told_to_end() {
 /// The whole and all its parts are told at once; none goes on while another takes its time.
 #[test]
 fn a_whole_and_its_parts_are_told_at_once() {
-    let served = Served::with(World::new(), &["--drain", "10ms"]);
+    let served = Served::with(World::new(), &["--drain-timeout", "10ms"]);
     let marker = marker(&served.world);
     let deaf = |name: &str| {
         let script = format!(
@@ -165,11 +166,11 @@ fn a_whole_and_its_parts_are_told_at_once() {
         );
         Some(["sh", "-c", &script].map(str::to_owned).to_vec())
     };
-    let whole = CreateSession { provider: deaf("whole"), ..served.wanted() };
+    let whole = CreateSession { agent_argv: deaf("whole"), ..served.wanted() };
     let whole = served.client().call(&whole).unwrap();
     for name in ["one", "two"] {
         let parent = Some(whole.session.clone());
-        served.client().call(&CreateSession { parent, provider: deaf(name), ..served.wanted() }).unwrap();
+        served.client().call(&CreateSession { parent, agent_argv: deaf(name), ..served.wanted() }).unwrap();
     }
     let all = |what: &str| {
         ["whole", "one", "two"].iter().all(|name| served.world.read(&format!("{what}-{name}")).is_some())

@@ -1,14 +1,14 @@
 //! Events, questions and their answers through the daemon.
 
 use ringfence_api::{
-    Answer, AnswerApproval, CallState, CancelCall, CreateSession, ErrorCode, Exec, ListApprovals,
-    ReportActivity, SessionInfo, ShowCall, Subscribe,
+    AnswerApproval, ApprovalReply, CallState, CancelCall, CreateSession, ErrorCode, ExecRequest,
+    ListApprovals, ReportActivity, SessionInfo, ShowCall, Subscribe,
 };
 use ringfence_client::ClientError;
 use ringfence_types::Profile;
 use rustix::process::Signal;
 
-use crate::served::{ASK, Served, exec};
+use crate::daemon_fixture::{ASK, Served, exec};
 use crate::testkit::eventually;
 
 fn guarded(served: &Served) -> SessionInfo {
@@ -17,13 +17,13 @@ fn guarded(served: &Served) -> SessionInfo {
 
 fn mkdir(served: &Served, session: &SessionInfo, name: &str) -> u64 {
     let argv = vec!["mkdir".to_owned(), name.to_owned()];
-    served.client().call(&Exec { background: true, argv, ..exec(session, "") }).unwrap().call
+    served.client().call(&ExecRequest { background: true, argv, ..exec(session, "") }).unwrap().call
 }
 
 fn question(served: &Served) -> String {
     let mut found = None;
     eventually("somebody asks", || {
-        found = served.client().call(&ListApprovals {}).unwrap().questions.into_iter().next();
+        found = served.client().call(&ListApprovals {}).unwrap().approvals.into_iter().next();
         found.is_some()
     });
     found.unwrap().id
@@ -40,7 +40,13 @@ fn a_question_is_pushed_answered_and_obeyed() {
     let asked = events.find(|event| event.as_ref().unwrap().kind == "approval-requested").unwrap().unwrap();
     let id = asked.event["transaction"].as_str().unwrap().to_owned();
     assert!(!served.world.workspace.join("made").exists());
-    let answer = AnswerApproval { id, answer: Answer::Once, terms: None, reason: None, asker_gone: false };
+    let answer = AnswerApproval {
+        id,
+        answer: ApprovalReply::Once,
+        grant_terms: None,
+        reason: None,
+        accept_orphaned: false,
+    };
     served.client().call(&answer).unwrap();
     let done = served
         .client()
@@ -49,13 +55,13 @@ fn a_question_is_pushed_answered_and_obeyed() {
     assert_eq!((done.state, done.exit_code), (CallState::Done, Some(0)), "{done:?}");
     assert!(served.world.workspace.join("made").is_dir());
     let kinds: Vec<String> =
-        events.by_ref().map(|event| event.unwrap().kind).take_while(|kind| kind != "settled").collect();
+        events.by_ref().map(|event| event.unwrap().kind).take_while(|kind| kind != "call-settled").collect();
     assert!(
-        kinds.contains(&"approval-decided".to_owned()) && kinds.contains(&"intent".to_owned()),
+        kinds.contains(&"approval-decided".to_owned()) && kinds.contains(&"call-intended".to_owned()),
         "{kinds:?}"
     );
     match served.client().call(&answer) {
-        Err(ClientError::Api(error)) => assert_eq!(error.code, ErrorCode::Conflict),
+        Err(ClientError::Api(error)) => assert_eq!(error.code, ErrorCode::FailedPrecondition),
         other => panic!("answered twice: {other:?}"),
     }
 }
@@ -68,10 +74,10 @@ fn a_no_and_a_cancelled_question_do_nothing() {
     let call = mkdir(&served, &session, "denied");
     let answer = AnswerApproval {
         id: question(&served),
-        answer: Answer::Deny,
-        terms: None,
+        answer: ApprovalReply::Deny,
+        grant_terms: None,
         reason: Some("not now".to_owned()),
-        asker_gone: false,
+        accept_orphaned: false,
     };
     served.client().call(&answer).unwrap();
     let done = served.client().call(&ShowCall { session: id(), call, wait_ms: Some(60_000) }).unwrap();
@@ -99,9 +105,9 @@ fn an_agent_does_not_answer_its_own_question() {
     let script =
         format!("{ASK} ask GET /v1/approvals; ask POST /v1/approvals/{id}/answer '{{\"answer\":\"once\"}}'");
     let info = served.sh(&outer, &script);
-    assert_eq!(crate::served::stdout(&info), "403\n403\n", "{info:?}");
+    assert_eq!(crate::daemon_fixture::stdout(&info), "403\n403\n", "{info:?}");
     assert!(!served.world.workspace.join("made").exists());
-    assert_eq!(served.client().call(&ListApprovals {}).unwrap().questions.len(), 1, "it still waits");
+    assert_eq!(served.client().call(&ListApprovals {}).unwrap().approvals.len(), 1, "it still waits");
 }
 
 /// Whoever lost the connection goes on where they were: nothing is missed and nothing comes twice.
@@ -111,8 +117,8 @@ fn events_go_on_after_the_last_one_that_was_seen() {
     let session = served.session();
     let report = |number: u32| ReportActivity {
         session: session.session.clone(),
-        kind: "step".to_owned(),
-        text: number.to_string(),
+        activity: "step".to_owned(),
+        claim: number.to_string(),
     };
     let mut client = served.client();
     let seqs: Vec<u64> = (0..600).map(|number| client.call(&report(number)).unwrap().seq).collect();
@@ -122,7 +128,7 @@ fn events_go_on_after_the_last_one_that_was_seen() {
         let events = client.events(&of_session(after)).unwrap();
         events
             .map(|event| event.unwrap())
-            .filter(|event| event.kind == "activity")
+            .filter(|event| event.kind == "activity-reported")
             .map(|event| event.seq)
             .take(count)
             .collect()
@@ -144,11 +150,11 @@ fn a_report_with_a_secret_is_kept_without_it() {
     let secret = ["ghp", "_", "aB3dE5fG7hJ9kL2mN4", "pQ6rS8tU1vW0xY3zA5"].concat();
     let report = ReportActivity {
         session: session.session.clone(),
-        kind: "note".to_owned(),
-        text: format!("key {secret} end"),
+        activity: "note".to_owned(),
+        claim: format!("key {secret} end"),
     };
     served.client().call(&report).unwrap();
-    let said = served.records("activity");
-    let text = said[0]["event"]["text"].as_str().unwrap();
+    let said = served.records("activity-reported");
+    let text = said[0]["event"]["claim"].as_str().unwrap();
     assert!(!text.contains(&secret) && text.starts_with("key ") && text.ends_with(" end"), "{text}");
 }

@@ -5,14 +5,14 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use ringfence_api::{
-    ApiError, CreateSession, Data, DownloadFile, ErrorCode, MOST_SENT, MoveFile, RemoveFile, SendFile,
-    SessionInfo, StatFile, UploadFile, WriteFile,
+    ApiError, CreateSession, DownloadFile, ErrorCode, MOST_SENT, MoveFile, RemoveFile, SendFile, SessionInfo,
+    StatFile, TextOrBase64, UploadFile, WriteFile,
 };
 use ringfence_client::{Client, ClientError};
 use ringfence_types::Profile;
 use serde_json::{Value, json};
 
-use crate::served::{ASK, Served, stdout};
+use crate::daemon_fixture::{ASK, Served, stdout};
 use crate::testkit::{World, finish};
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> ApiError {
@@ -33,26 +33,26 @@ impl Hand {
         Self { client: served.client(), session }
     }
 
-    fn stat(&mut self, path: &str) -> Result<ringfence_api::FileStatus, ClientError> {
+    fn stat(&mut self, path: &str) -> Result<ringfence_api::FileInfo, ClientError> {
         self.client.call(&StatFile { session: self.session.session.clone(), path: path.into() })
     }
 
-    fn rename(&mut self, path: &str, to: &str) -> Result<ringfence_api::Changed, ClientError> {
+    fn rename(&mut self, path: &str, to: &str) -> Result<ringfence_api::FileChangeResult, ClientError> {
         let session = self.session.session.clone();
         self.client.call(&MoveFile { session, path: path.into(), to: to.into() })
     }
 
-    fn remove(&mut self, path: &str) -> Result<ringfence_api::Changed, ClientError> {
+    fn remove(&mut self, path: &str) -> Result<ringfence_api::FileChangeResult, ClientError> {
         self.client.call(&RemoveFile { session: self.session.session.clone(), path: path.into() })
     }
 
-    fn upload(&mut self, path: &str, content: Vec<u8>) -> Result<ringfence_api::Written, ClientError> {
+    fn upload(&mut self, path: &str, content: Vec<u8>) -> Result<ringfence_api::WriteResult, ClientError> {
         let session = self.session.session.clone();
         self.client.upload(&UploadFile { session, path: path.into() }, content)
     }
 
-    fn write(&mut self, path: &str, text: &str) -> Result<ringfence_api::Written, ClientError> {
-        let (session, content) = (self.session.session.clone(), Data::Text(text.to_owned()));
+    fn write(&mut self, path: &str, text: &str) -> Result<ringfence_api::WriteResult, ClientError> {
+        let (session, content) = (self.session.session.clone(), TextOrBase64::Text(text.to_owned()));
         self.client.call(&WriteFile { session, path: path.into(), content })
     }
 
@@ -94,9 +94,9 @@ fn files_are_looked_at_moved_removed_and_written_down() {
         done.push(hand.remove(path).unwrap().transaction);
         assert!(fs::symlink_metadata(served.world.workspace.join(path)).is_err(), "{path}");
     }
-    assert_eq!(refused(hand.remove("over")).code, ErrorCode::Conflict);
+    assert_eq!(refused(hand.remove("over")).code, ErrorCode::FailedPrecondition);
     let of_kind = |kind: &str| served.records(kind);
-    let (intents, ends) = (of_kind("intent"), of_kind("settled"));
+    let (intents, ends) = (of_kind("call-intended"), of_kind("call-settled"));
     for transaction in done {
         let transaction = json!(transaction.unwrap());
         let has = |record: &&Value| record["event"]["transaction"] == transaction;

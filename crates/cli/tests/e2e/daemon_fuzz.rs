@@ -9,14 +9,14 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use ringfence_api::{ErrorCode, Method, Verb};
+use ringfence_api::{ErrorCode, HttpVerb, Method};
 use serde_json::{Value, json};
 
+use crate::daemon_fixture::{Served, stdout};
 use crate::daemon_rights::sensible;
 use crate::daemon_socket::Talk;
-use crate::mutants::{self, Dice, bent, never_sound};
-use crate::patience::Patient;
-use crate::served::{Served, stdout};
+use crate::malformed_requests::{self, Dice, bent, never_sound};
+use crate::test_timeouts::Patient;
 use crate::testkit::contains;
 
 pub(crate) fn runner(cases: u32) -> TestRunner {
@@ -48,7 +48,7 @@ fn mutants(served: &Served, description: &Value, (method, session): (Method, &st
     let mut dice = Dice::named(method.name());
     let sound = sensible(method, session, served.world.workspace.to_str().unwrap());
     let known = fields(description, method);
-    let wrong = (0..EACH).map(|_| mutants::wrong(&mut dice, &sound, &known));
+    let wrong = (0..EACH).map(|_| malformed_requests::wrong(&mut dice, &sound, &known));
     wrong.map(|text| if ENDS.contains(&method) { never_sound(&text) } else { text }).collect()
 }
 
@@ -69,7 +69,7 @@ fn over_http(method: Method, text: &str, session: &str) -> Vec<u8> {
         };
         path = path.replace(&format!("{{{name}}}"), &text);
     }
-    if route.verb != Verb::Post || method == Method::FileUpload {
+    if route.verb != HttpVerb::Post || method == Method::FileUpload {
         let pairs = value.as_object().into_iter().flatten();
         let pairs: Vec<String> =
             pairs.map(|(name, value)| format!("{name}={}", escaped(&value.to_string()))).collect();

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use prost::Message as _;
-use ringfence_api::{Access, ErrorCode, ListCalls, Method, RevokeToken, ShowSession};
+use ringfence_api::{ErrorCode, ListCalls, Method, MethodAccess, RevokeToken, ShowSession};
 use ringfence_grpc::v1::{self, call_chunk::Chunk};
-use ringfence_grpc::{Flow, Rpc};
+use ringfence_grpc::{Rpc, RpcStreaming};
 use ringfence_types::{Scope, SessionId};
 use serde_json::{Value, json};
 use tonic::Code;
 use tonic::codegen::tokio_stream;
 
 use crate::approvals::configure;
+use crate::daemon_fixture::Served;
 use crate::daemon_rights::{minted, token_of};
 use crate::daemon_socket::token_with;
 use crate::grpc_client::{Speaker, info, reason};
-use crate::served::Served;
 use crate::testkit::{World, eventually, marker, processes_with};
 
 fn command(session: &str, script: &str) -> Option<v1::Command> {
@@ -34,7 +34,11 @@ fn id(session: &str) -> SessionId {
 }
 
 fn report(session: &str, text: &str) -> v1::ReportActivityRequest {
-    v1::ReportActivityRequest { session: session.to_owned(), kind: "tool".to_owned(), text: text.to_owned() }
+    v1::ReportActivityRequest {
+        session: session.to_owned(),
+        activity: "tool".to_owned(),
+        claim: text.to_owned(),
+    }
 }
 
 /// Issue 7's flow, S000-53, S003-13, S003-36: create, run, a question that is approved, output as it comes, the result, the ledger.
@@ -57,8 +61,8 @@ fn an_operator_over_grpc_creates_approves_and_sees_the_end() {
     let session = created(&operator, &served);
     assert_eq!(session.state(), v1::SessionState::Running);
     let script = "mkdir made && echo first; until [ -e go ]; do sleep 0.05; done; echo second >&2; exit 3";
-    let run = v1::RunRequest { command: command(&session.session, script) };
-    let mut output = operator.wait(operator.calls().run(run)).unwrap().into_inner();
+    let run = v1::ExecStreamRequest { command: command(&session.session, script) };
+    let mut output = operator.wait(operator.calls().exec_stream(run)).unwrap().into_inner();
     let question = operator.find(&mut questions, |question| question.decision_json.is_none());
     assert_eq!(question.session, session.session);
     assert!(question.request_json.contains("mkdir"), "{}", question.request_json);
@@ -72,7 +76,7 @@ fn an_operator_over_grpc_creates_approves_and_sees_the_end() {
     assert_eq!(own.unwrap_err().code(), Code::PermissionDenied);
     let answered = other.wait(other.approvals().answer_approval(answer.clone())).unwrap().into_inner();
     assert!(
-        matches!(answered.answered, Some(v1::approval_answered::Answered::Decided(ref decided)) if decided.answer == "once"),
+        matches!(answered.result, Some(v1::approval_result::Result::Decided(ref decided)) if decided.answer == "once"),
         "{answered:?}"
     );
     let first = operator.next(&mut output).unwrap().unwrap();
@@ -87,14 +91,14 @@ fn an_operator_over_grpc_creates_approves_and_sees_the_end() {
     assert!(operator.next(&mut output).unwrap().is_none(), "a stream that came to its end ends well");
     assert!(served.world.workspace.join("made").is_dir());
     operator.find(&mut questions, |told| told.id == question.id && told.decision_json.is_some());
-    let settled = operator.find(&mut events, |event| event.kind == "settled");
+    let settled = operator.find(&mut events, |event| event.kind == "call-settled");
     assert_eq!(settled.session.as_ref(), Some(&session.session));
-    for kind in ["approval-requested", "approval-decided", "intent", "settled"] {
+    for kind in ["approval-requested", "approval-decided", "call-intended", "call-settled"] {
         let of = |record: &Value| record["event"]["transaction"] == question.id;
         assert_eq!(served.records(kind).iter().filter(|record| of(record)).count(), 1, "{kind}");
     }
     let again = other.wait(other.approvals().answer_approval(answer)).unwrap_err();
-    assert_eq!((again.code(), reason(&again)), (Code::FailedPrecondition, ErrorCode::Conflict));
+    assert_eq!((again.code(), reason(&again)), (Code::FailedPrecondition, ErrorCode::FailedPrecondition));
     let stop = v1::StopSessionRequest { session: session.session.clone(), grace_ms: Some(0) };
     let stopped = operator.wait(operator.sessions().stop_session(stop)).unwrap().into_inner();
     assert_eq!(stopped.state(), v1::SessionState::Ended, "{stopped:?}");
@@ -125,12 +129,12 @@ fn an_agent_is_refused_every_management_method_over_grpc() {
     let served = Served::new();
     let session = served.session();
     let agent = Speaker::at(&served.socket, Some(&token_of(&served, &session)));
-    for rpc in Rpc::ALL.iter().filter(|rpc| matches!(rpc.method.access(), Access::Operator(_))) {
+    for rpc in Rpc::ALL.iter().filter(|rpc| matches!(rpc.method.access(), MethodAccess::Operator(_))) {
         let written = || {
             let of = |record: &&Value| {
                 record["event"]["purpose"] == rpc.method.name() && !record["event"]["refusal"].is_null()
             };
-            served.records("authenticated").iter().filter(of).count()
+            served.records("authentication-attempted").iter().filter(of).count()
         };
         let before = written();
         let status = agent.refused(rpc, Vec::new());
@@ -140,7 +144,7 @@ fn an_agent_is_refused_every_management_method_over_grpc() {
             "{}",
             rpc.path
         );
-        assert_eq!(info(&status).metadata["rule"], "method.operators");
+        assert_eq!(info(&status).metadata["rule"], "method.operators-only");
         assert_eq!(written(), before + 1, "{}", rpc.path);
     }
     // The control: the same bytes of the owner are not refused for who sends them. Who asks for nothing for a while is let go, so they come now.
@@ -148,7 +152,9 @@ fn an_agent_is_refused_every_management_method_over_grpc() {
     let get = |id: &str| v1::GetApprovalRequest { id: id.to_owned() };
     let status = owner.wait(owner.approvals().get_approval(get("tx_0"))).unwrap_err();
     assert_ne!(status.code(), Code::PermissionDenied);
-    assert!(owner.wait(owner.sessions().list_sessions(v1::ListSessionsRequest { all: true })).is_ok());
+    assert!(
+        owner.wait(owner.sessions().list_sessions(v1::ListSessionsRequest { include_ended: true })).is_ok()
+    );
     // What is an agent's own is open to it, and nobody else's.
     let own = v1::GetSessionRequest { session: session.session.to_string() };
     let shown = agent.wait(agent.sessions().get_session(own)).unwrap().into_inner();
@@ -168,14 +174,14 @@ fn every_scope_opens_over_grpc_what_the_table_says() {
         let speaker = Speaker::at(&served.socket, Some(&minted(&served, *scope)));
         // What ends the daemon, or the token that it comes with, is tried apart.
         let ends = [Method::Shutdown, Method::Logout];
-        let others = |rpc: &&Rpc| rpc.flow == Flow::Once && !ends.contains(&rpc.method);
+        let others = |rpc: &&Rpc| rpc.flow == RpcStreaming::Once && !ends.contains(&rpc.method);
         for rpc in Rpc::ALL.iter().filter(others) {
             let about = v1::GetSessionRequest { session: session.clone() }.encode_to_vec();
             let fits = rpc.read(&about).is_ok() && rpc.method != Method::SessionStop;
             let message = if fits { about } else { Vec::new() };
             let expected = match rpc.method.access() {
-                Access::Operator(needs) | Access::Session(needs) => needs != *scope,
-                Access::Anyone | Access::Known => false,
+                MethodAccess::Operator(needs) | MethodAccess::Session(needs) => needs != *scope,
+                MethodAccess::Anyone | MethodAccess::Known => false,
             };
             let answer = speaker.raw(rpc.path, message);
             let denied = answer.is_err_and(|status| reason(&status) == ErrorCode::Forbidden);
@@ -190,7 +196,7 @@ fn nobody_is_let_in_over_grpc_without_a_good_token() {
     let served = Served::new();
     let session = served.session();
     let stranger = Speaker::at(&served.socket, Some("rf_api_0_0"));
-    for rpc in Rpc::ALL.iter().filter(|rpc| rpc.method.access() != Access::Anyone).take(3) {
+    for rpc in Rpc::ALL.iter().filter(|rpc| rpc.method.access() != MethodAccess::Anyone).take(3) {
         let status = stranger.refused(rpc, vec![0xff; 64 * 1024]);
         assert!(
             matches!(status.code(), Code::Unauthenticated | Code::ResourceExhausted),
@@ -208,7 +214,7 @@ fn nobody_is_let_in_over_grpc_without_a_good_token() {
         echo "agent $(call DaemonService/WhoAmI "$RINGFENCE_SESSION_TOKEN")"
         echo "manager $(call SessionService/ListSessions "$RINGFENCE_SESSION_TOKEN")"
     "#;
-    let said = crate::served::stdout(&served.sh(&session, script));
+    let said = crate::daemon_fixture::stdout(&served.sh(&session, script));
     assert_eq!(said, "nobody 16\nanyone 0\nagent 0\nmanager 7\n");
 }
 
@@ -233,7 +239,7 @@ fn an_agent_streams_its_activity_and_only_its_own() {
     assert!(second > first);
     let status = agent.next(&mut answers).unwrap_err();
     assert_eq!((status.code(), reason(&status)), (Code::PermissionDenied, ErrorCode::Forbidden));
-    let said = served.records("activity");
+    let said = served.records("activity-reported");
     assert_eq!(
         said.iter().map(|record| record["seq"].as_u64().unwrap()).collect::<Vec<_>>(),
         [first, second]
@@ -270,7 +276,7 @@ fn events_over_grpc_go_on_where_they_were() {
         let another = Speaker::at(&served.socket, None);
         let watch = v1::WatchEventsRequest { after: Some(after), session: Some(session.clone()) };
         let mut events = another.wait(another.activity().watch_events(watch)).unwrap().into_inner();
-        move || another.find(&mut events, |event| event.kind == "activity")
+        move || another.find(&mut events, |event| event.kind == "activity-reported")
     };
     let mut first = watch(numbers[0] - 1);
     let seen: Vec<u64> = (0..8).map(|_| first().seq).collect();
@@ -280,7 +286,7 @@ fn events_over_grpc_go_on_where_they_were() {
     let event = second();
     assert_eq!(event.seq, numbers[8]);
     let whole: Value = serde_json::from_str(&event.event_json).unwrap();
-    assert_eq!((&whole["kind"], &whole["text"]), (&json!("activity"), &json!("8")), "{whole}");
+    assert_eq!((&whole["kind"], &whole["claim"]), (&json!("activity-reported"), &json!("8")), "{whole}");
     assert_eq!((0..11).map(|_| second().seq).collect::<Vec<_>>(), numbers[9..]);
     let live =
         speaker.wait(speaker.activity().report_activity(report(&session, "live"))).unwrap().into_inner();
@@ -298,8 +304,8 @@ fn a_revoked_token_ends_its_streams_over_grpc() {
     let mut events = speaker.wait(speaker.activity().watch_events(watch)).unwrap().into_inner();
     let marker = marker(&served.world);
     let script = format!("echo on; while :; do sleep 0.05; done # {marker}");
-    let run = v1::RunRequest { command: command(&session, &script) };
-    let mut output = speaker.wait(speaker.calls().run(run)).unwrap().into_inner();
+    let run = v1::ExecStreamRequest { command: command(&session, &script) };
+    let mut output = speaker.wait(speaker.calls().exec_stream(run)).unwrap().into_inner();
     assert!(speaker.next(&mut output).unwrap().is_some());
     assert!(!processes_with(&marker).is_empty(), "the control: it runs");
     served.client().call(&RevokeToken { id }).unwrap();
@@ -329,11 +335,11 @@ fn what_nobody_waits_for_over_grpc_is_ended() {
         tonic::Request::new(v1::ExecRequest { command: command(&session, &script), background: false });
     exec.set_timeout(Duration::from_millis(400));
     let status = speaker.wait(speaker.calls().exec(exec)).unwrap_err();
-    assert_eq!((status.code(), reason(&status)), (Code::DeadlineExceeded, ErrorCode::TimedOut));
+    assert_eq!((status.code(), reason(&status)), (Code::DeadlineExceeded, ErrorCode::DeadlineExceeded));
     eventually("what ran out of time is ended", || processes_with(&marker).is_empty());
-    let mut run = tonic::Request::new(v1::RunRequest { command: command(&session, &script) });
+    let mut run = tonic::Request::new(v1::ExecStreamRequest { command: command(&session, &script) });
     run.set_timeout(Duration::from_secs(100));
-    let mut output = speaker.wait(speaker.calls().run(run)).unwrap().into_inner();
+    let mut output = speaker.wait(speaker.calls().exec_stream(run)).unwrap().into_inner();
     assert!(speaker.next(&mut output).unwrap().is_some());
     assert!(!processes_with(&marker).is_empty(), "the control: it runs");
     drop((output, speaker));
@@ -393,9 +399,9 @@ fn a_call_is_steered_over_grpc() {
     assert_ne!(ended(endless).state(), v1::CallState::Running);
     let listed = speaker.wait(speaker.calls().list_calls(v1::ListCallsRequest { session: session.clone() }));
     let listed: Vec<(u64, String)> =
-        listed.unwrap().into_inner().calls.into_iter().map(|call| (call.call, call.what)).collect();
+        listed.unwrap().into_inner().calls.into_iter().map(|call| (call.call, call.summary)).collect();
     let over_http = served.client().call(&ListCalls { session: id(&session) }).unwrap().calls;
-    assert_eq!(listed, over_http.into_iter().map(|call| (call.call, call.what)).collect::<Vec<_>>());
+    assert_eq!(listed, over_http.into_iter().map(|call| (call.call, call.summary)).collect::<Vec<_>>());
 }
 
 /// What is known of a session and of a caller is the same on both transports.
@@ -410,8 +416,8 @@ fn what_is_told_over_grpc_is_what_is_told_over_http() {
     assert_eq!(json!(told.workspace_id), known["workspace_id"]);
     assert_eq!((json!(told.profile), json!(told.net)), (known["profile"].clone(), known["net"].clone()));
     assert_eq!(
-        (json!(told.started), json!(told.created_by)),
-        (known["started"].clone(), known["created_by"].clone())
+        (json!(told.started_at), json!(told.created_by)),
+        (known["started_at"].clone(), known["created_by"].clone())
     );
     assert_eq!(serde_json::from_str::<Value>(&told.limits_json).unwrap(), known["limits"]);
     let health = speaker.wait(speaker.daemon().check_health(v1::CheckHealthRequest {})).unwrap();

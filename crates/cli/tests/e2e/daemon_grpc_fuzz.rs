@@ -8,15 +8,15 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use ringfence_api::{ErrorCode, Method};
-use ringfence_grpc::{Flow, Rpc, v1};
+use ringfence_grpc::{Rpc, RpcStreaming, v1};
 use tonic::Code;
 
+use crate::daemon_fixture::Served;
 use crate::daemon_fuzz::runner;
 use crate::grpc_client::{Speaker, reason};
 use crate::grpc_messages::About;
-use crate::mutants::{Dice, bent};
-use crate::patience::PATIENCE;
-use crate::served::Served;
+use crate::malformed_requests::{Dice, bent};
+use crate::test_timeouts::PATIENCE;
 
 /// So many of each method.
 const EACH: usize = 16;
@@ -48,7 +48,7 @@ fn no_message_of_any_method_is_too_strange_to_be_answered() {
             let status = speaker.refused(rpc, bytes.to_vec());
             assert_eq!(
                 (status.code(), reason(&status)),
-                (Code::InvalidArgument, ErrorCode::Malformed),
+                (Code::InvalidArgument, ErrorCode::InvalidArgument),
                 "{}",
                 rpc.path
             );
@@ -62,7 +62,7 @@ fn no_message_of_any_method_is_too_strange_to_be_answered() {
         let ends = [Method::Shutdown, Method::SessionStop, Method::Logout].contains(&rpc.method);
         let sound = about.message(rpc);
         // A stream that is begun has its time.
-        let patience = if rpc.flow == Flow::Watch { "5m" } else { "2M" };
+        let patience = if rpc.flow == RpcStreaming::Watch { "5m" } else { "2M" };
         for _ in 0..EACH {
             let mut message = bent(&mut dice, &sound);
             // Whatever it says, it is no message then.
@@ -105,7 +105,7 @@ fn a_message_over_grpc_has_the_size_that_a_request_may_have() {
         still_serves(&others);
     }
     let text = "x".repeat(1024 * 1024 - 64);
-    let report = v1::ReportActivityRequest { session: String::new(), kind: String::new(), text };
+    let report = v1::ReportActivityRequest { session: String::new(), activity: String::new(), claim: text };
     let status = speaker.wait(speaker.activity().report_activity(report)).unwrap_err();
     assert_eq!(status.code(), Code::NotFound, "it is read, and is about no session");
 }
@@ -136,7 +136,7 @@ fn what_is_not_there_is_said_to_be_not_there() {
         };
         assert_eq!(status.code(), expected, "{name}");
     }
-    assert!(methods().iter().any(|rpc| rpc.flow == Flow::Conversation));
+    assert!(methods().iter().any(|rpc| rpc.flow == RpcStreaming::Conversation));
     still_serves(&speaker);
 }
 
@@ -196,7 +196,7 @@ fn no_frames_bring_the_daemon_down() {
     // A message that is announced and does not come, one that is compressed, one of four gigabytes, two at once, none.
     let bodies: [&[u8]; 5] =
         [&[0, 0, 0, 0, 9, 1], &[1, 0, 0, 0, 0], &[0, 0xff, 0xff, 0xff, 0xff], &[0; 10], &[]];
-    for rpc in methods().iter().filter(|rpc| rpc.flow != Flow::Conversation) {
+    for rpc in methods().iter().filter(|rpc| rpc.flow != RpcStreaming::Conversation) {
         for body in bodies {
             let heard = answer(&served.socket, &request(rpc.path, body), b"application/grpc");
             assert!(heard.len() > 9, "{} {body:?}", rpc.path);

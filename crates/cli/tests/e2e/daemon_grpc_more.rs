@@ -4,14 +4,14 @@ use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use ringfence_api::{ErrorCode, Method};
 use ringfence_grpc::{Rpc, v1};
-use ringfence_runtime::identity::{Challenge, CredentialId, DeviceKey, Purpose};
+use ringfence_runtime::identity::{Challenge, CredentialId, DeviceKey, ProofPurpose};
 use ringfence_types::Scope;
 use serde_json::{Value, json};
 use tonic::Code;
 
+use crate::daemon_fixture::Served;
 use crate::daemon_rights::{minted, token_of};
 use crate::grpc_client::{Speaker, info, reason};
-use crate::served::Served;
 use crate::testkit::World;
 
 /// S003-17: the file tools over gRPC are those over HTTP: the same rules, the same records, bytes as they are.
@@ -57,13 +57,13 @@ fn files_are_read_written_and_moved_over_grpc_by_the_rules_of_the_session() {
     agent.wait(agent.files().remove_file(remove)).unwrap();
     assert!(!served.world.workspace.join("moved").exists());
     let missing = read("moved").unwrap_err();
-    assert_eq!((missing.code(), reason(&missing)), (Code::FailedPrecondition, ErrorCode::Conflict));
+    assert_eq!((missing.code(), reason(&missing)), (Code::FailedPrecondition, ErrorCode::FailedPrecondition));
     // What is closed is closed here as well, with the rule; and all of it is written down.
     served.world.write(".env", "TOKEN=1\n");
     let refused = read(".env").unwrap_err();
     assert_eq!((refused.code(), reason(&refused)), (Code::PermissionDenied, ErrorCode::Refused));
     assert!(!info(&refused).metadata["rule"].is_empty());
-    let settled = served.records("settled");
+    let settled = served.records("call-settled");
     let of = |id: &Option<String>| settled.iter().any(|record| record["event"]["transaction"] == json!(id));
     assert!(of(&written.transaction) && of(&moved.transaction));
     let explain = |subject| v1::ExplainRequest { session: session.clone(), subject: Some(subject) };
@@ -79,8 +79,8 @@ fn files_are_read_written_and_moved_over_grpc_by_the_rules_of_the_session() {
     }
     let nothing = v1::ExplainRequest { session: session.clone(), subject: None };
     assert_eq!(agent.wait(agent.calls().explain(nothing)).unwrap_err().code(), Code::InvalidArgument);
-    let fetch = v1::FetchPageRequest { session, url: "http://localhost:1/".to_owned() };
-    let refused = agent.wait(agent.calls().fetch_page(fetch)).unwrap_err();
+    let fetch = v1::FetchRequest { session, url: "http://localhost:1/".to_owned() };
+    let refused = agent.wait(agent.calls().fetch(fetch)).unwrap_err();
     assert_eq!((refused.code(), reason(&refused)), (Code::PermissionDenied, ErrorCode::Refused));
 }
 
@@ -102,7 +102,7 @@ fn tokens_and_operators_are_made_and_ended_over_grpc() {
     let wider = admin.wait(admin.identities().create_token(create(&["admin", "run"]))).unwrap_err();
     assert_eq!(
         (reason(&wider), info(&wider).metadata["rule"].as_str()),
-        (ErrorCode::Forbidden, "identity.wider")
+        (ErrorCode::Forbidden, "identity.wider-than-parent")
     );
     assert!(wider.message().contains("`run`"), "{wider:?}");
     let made = admin.wait(admin.identities().create_token(create(&["admin"]))).unwrap().into_inner();
@@ -157,15 +157,16 @@ fn a_device_is_let_in_over_grpc() {
     let served = Served::new();
     let device = Speaker::at(&served.socket, Some(&minted(&served, Scope::Read)));
     let key = DeviceKey::random().unwrap();
-    let ask = v1::AskToPairRequest { label: "phone".to_owned(), key: key.public(), wants: rights(&["pair"]) };
-    let signed = |purpose: Purpose, challenge: v1::DeviceChallenge| {
+    let ask =
+        v1::RequestPairingRequest { label: "phone".to_owned(), key: key.public(), wants: rights(&["pair"]) };
+    let signed = |purpose: ProofPurpose, challenge: v1::DeviceChallenge| {
         let v1::DeviceChallenge { subject, nonce } = challenge;
         let of = Challenge { subject: CredentialId::parse(&subject).unwrap(), nonce: nonce.clone() };
         Some(v1::DeviceProof { subject, nonce, signature: key.sign(purpose, &of).0 })
     };
-    let asked = device.wait(device.devices().ask_to_pair(ask)).unwrap().into_inner();
+    let asked = device.wait(device.devices().request_pairing(ask)).unwrap().into_inner();
     let subject = asked.subject.clone();
-    let prove = v1::ProvePairingRequest { proof: signed(Purpose::Pair, asked) };
+    let prove = v1::ProvePairingRequest { proof: signed(ProofPurpose::Pair, asked) };
     let proven = device.wait(device.devices().prove_pairing(prove)).unwrap().into_inner();
     let pairing: Value = serde_json::from_str(&proven.pairing_json).unwrap();
     let code = pairing["code"].as_str().unwrap().to_owned();
@@ -176,18 +177,19 @@ fn a_device_is_let_in_over_grpc() {
     let pairer = Speaker::at(&served.socket, Some(&minted(&served, Scope::Pair)));
     let waiting =
         pairer.wait(pairer.devices().list_pairings(v1::ListPairingsRequest {})).unwrap().into_inner();
-    assert!(waiting.waiting_json.len() == 1 && waiting.waiting_json[0].contains(&code));
+    assert!(waiting.pairings_json.len() == 1 && waiting.pairings_json[0].contains(&code));
     pairer.wait(pairer.devices().approve_pairing(approve)).unwrap();
     let challenge = |subject: &str| {
-        let ask = v1::AskChallengeRequest { subject: subject.to_owned() };
-        device.wait(device.devices().ask_challenge(ask)).unwrap().into_inner()
+        let ask = v1::RequestChallengeRequest { subject: subject.to_owned() };
+        device.wait(device.devices().request_challenge(ask)).unwrap().into_inner()
     };
-    let collect = v1::CollectDeviceRequest { proof: signed(Purpose::Collect, challenge(&subject)) };
-    let minted = device.wait(device.devices().collect_device(collect)).unwrap().into_inner();
+    let collect = v1::ClaimDeviceTokenRequest { proof: signed(ProofPurpose::Claim, challenge(&subject)) };
+    let minted = device.wait(device.devices().claim_device_token(collect)).unwrap().into_inner();
     assert!(minted.secret.starts_with("rf_device_"));
     let meta: Value = serde_json::from_str(&minted.token_json).unwrap();
-    let refresh =
-        v1::RefreshDeviceRequest { proof: signed(Purpose::Refresh, challenge(meta["id"].as_str().unwrap())) };
+    let refresh = v1::RefreshDeviceRequest {
+        proof: signed(ProofPurpose::Refresh, challenge(meta["id"].as_str().unwrap())),
+    };
     let next = device.wait(device.devices().refresh_device(refresh)).unwrap().into_inner();
     assert_ne!(next.secret, minted.secret);
     let none = v1::RefreshDeviceRequest { proof: None };
@@ -210,7 +212,7 @@ fn a_long_message_over_grpc_is_not_taken_in_before_it_is_known_who_sends_it() {
         (Code::PermissionDenied, ErrorCode::Forbidden),
         "{status:?}"
     );
-    let refused = served.records("authenticated");
+    let refused = served.records("authentication-attempted");
     let of =
         |record: &&Value| record["event"]["purpose"] == "file.write" && !record["event"]["refusal"].is_null();
     assert_eq!(refused.iter().filter(of).count(), 1);
@@ -230,13 +232,13 @@ fn grpc_is_on_unix_sockets_alone() {
         let _driver = tokio::spawn(connection);
         sender
     });
-    let before = served.records("authenticated").len();
+    let before = served.records("authentication-attempted").len();
     for rpc in Rpc::ALL.iter().filter(|rpc| rpc.method != Method::Shutdown) {
         let status = over_tcp.refused(rpc, Vec::new());
         assert_eq!(status.code(), Code::Unimplemented, "{} {status:?}", rpc.path);
         assert!(status.message().contains("no gRPC here"), "{status:?}");
     }
-    assert_eq!(served.records("authenticated").len(), before, "nobody was asked anything");
+    assert_eq!(served.records("authentication-attempted").len(), before, "nobody was asked anything");
     let at_socket = Speaker::at(&served.socket, Some(&token));
     let own = at_socket.wait(at_socket.daemon().who_am_i(v1::WhoAmIRequest {})).unwrap().into_inner();
     assert_eq!(own.scopes, ["read"], "the control");

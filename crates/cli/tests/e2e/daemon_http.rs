@@ -11,10 +11,10 @@ use ringfence_api::{CheckHealth, CheckReady};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
+use crate::daemon_fixture::Served;
 use crate::daemon_grpc_fuzz::{PREFACE, frame};
 use crate::daemon_load::resident_kb;
-use crate::patience::{PATIENCE, Patient};
-use crate::served::Served;
+use crate::test_timeouts::{PATIENCE, Patient};
 
 /// What comes back for these bytes, until nothing more does.
 fn heard(served: &Served, bytes: &[u8]) -> String {

@@ -18,8 +18,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process};
 use serde_json::json;
 
-use crate::patience::{PATIENCE, Patient, ended};
-use crate::served::{Served, exec, stdout};
+use crate::daemon_fixture::{Served, exec, stdout};
+use crate::test_timeouts::{PATIENCE, Patient, ended};
 use crate::testkit::{eventually, marker, processes_with};
 
 /// What a daemon holds of the machine.
@@ -38,7 +38,7 @@ fn held(served: &Served) -> Held {
     Held {
         descriptors: count(Path::new(&format!("/proc/{pid}/fd"))),
         children: children(pid),
-        doors: count(&served.socket.with_extension("doors")),
+        doors: count(&served.socket.with_extension("sessions")),
         state: entries(&state),
     }
 }
@@ -138,7 +138,7 @@ fn two_hundred_calls_at_once_are_not_mixed_up() {
         assert_eq!(at_once, 200);
     });
     drop(open);
-    assert_eq!(served.records("settled").len(), 200);
+    assert_eq!(served.records("call-settled").len(), 200);
 }
 
 /// As long as more of them come, whoever counts them is patient.
@@ -224,7 +224,7 @@ fn nonsense_of_one_client_holds_nobody_up() {
         let counts: Vec<usize> = told.split_whitespace().map(|word| word.parse().unwrap()).collect();
         assert!(counts[0] >= 1000, "it was there: {told}");
     }
-    assert_eq!(served.records("settled").len(), 100);
+    assert_eq!(served.records("call-settled").len(), 100);
     assert!(served.client().call(&CheckReady {}).unwrap().ready);
 }
 
@@ -271,8 +271,8 @@ fn a_killed_process_of_a_session_ends_what_it_held_and_no_more() {
     let show = ShowSession { session: provided.session };
     eventually("its session is over", || served.client().call(&show).unwrap().state == SessionState::Ended);
     let ended = served.client().call(&show).unwrap();
-    assert_eq!(ended.ended.as_deref(), Some("its provider ended"));
-    assert_eq!(ended.provider.unwrap().exit_code, Some(137));
+    assert_eq!(ended.end_reason.as_deref(), Some("its provider ended"));
+    assert_eq!(ended.agent_process.unwrap().exit_code, Some(137));
     assert_eq!(stdout(&served.sh(&other, "echo on")), "on\n");
 }
 
@@ -330,8 +330,8 @@ fn a_store_that_is_locked_closes_the_daemon_until_it_is_free() {
 /// An agent hears that it cannot be written down, and nothing of what lies below: that is for the log.
 fn without_causes(served: &Served, (session, token): (&SessionInfo, &str)) {
     let own = json!({ "session": session.session });
-    let report = json!({ "session": session.session, "kind": "k", "text": "t" });
-    for (method, request) in [(Method::SessionReport, report), (Method::SessionStop, own)] {
+    let report = json!({ "session": session.session, "activity": "k", "claim": "t" });
+    for (method, request) in [(Method::SessionReportActivity, report), (Method::SessionStop, own)] {
         match served.client_with(token).raw(method, request) {
             Err(ClientError::Api(error)) => {
                 assert_eq!(error.code, ErrorCode::Unavailable, "{error:?}");
@@ -351,7 +351,7 @@ fn without_causes(served: &Served, (session, token): (&SessionInfo, &str)) {
 fn unready(served: &Served, why: &str) {
     assert!(served.client().call(&CheckHealth {}).is_ok());
     let ready = served.client().call(&CheckReady {}).unwrap();
-    assert!(!ready.ready && ready.because.iter().any(|said| said.contains(why)), "{ready:?}");
+    assert!(!ready.ready && ready.reasons.iter().any(|said| said.contains(why)), "{ready:?}");
 }
 
 /// What somebody is told whose call cannot be written down.

@@ -10,9 +10,9 @@ use std::time::Duration;
 use ringfence_api::{CheckHealth, ReportActivity, Subscribe, WriteFile};
 use serde_json::{Value, json};
 
+use crate::daemon_fixture::{Served, stdout};
 use crate::daemon_load::resident_kb;
-use crate::patience::Patient;
-use crate::served::{Served, stdout};
+use crate::test_timeouts::Patient;
 use crate::testkit::eventually;
 
 /// What `[daemon]` has for all who listen, and what comes of it in memory: as text, as it was read, and as it is sent.
@@ -30,7 +30,8 @@ fn report(served: &Served, count: usize) {
                 let mut client = served.client();
                 while next.fetch_add(1, Ordering::SeqCst) < count {
                     let text = "word ".repeat(3200);
-                    let report = ReportActivity { session: session.clone(), kind: "step".to_owned(), text };
+                    let report =
+                        ReportActivity { session: session.clone(), activity: "step".to_owned(), claim: text };
                     client.call(&report).unwrap();
                 }
             });
@@ -61,7 +62,7 @@ fn listeners_that_do_not_read_take_a_known_part_of_memory() {
         let reads = scope.spawn(|| {
             let mut client = served.client();
             let events = client.events(&Subscribe { after: Some(0), session: None }).unwrap();
-            events.map(Result::unwrap).filter(|event| event.kind == "activity").take(REPORTS).count()
+            events.map(Result::unwrap).filter(|event| event.kind == "activity-reported").take(REPORTS).count()
         });
         let mut grown = 0;
         let is_heard = || {

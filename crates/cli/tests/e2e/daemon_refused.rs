@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::patience::{PATIENCE, Patient};
-use crate::served::Served;
+use crate::daemon_fixture::Served;
+use crate::test_timeouts::{PATIENCE, Patient};
 
 /// The head of a request that is refused before its body is read: no web page has business at the socket.
 fn head(length: usize, more: &str) -> String {

@@ -7,8 +7,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::approvals::configure;
-use crate::daemon_own::Online;
-use crate::served::{Served, exec};
+use crate::daemon_fixture::{Served, exec};
+use crate::daemon_separation_of_duties::Online;
 use crate::testkit::{World, eventually, send};
 
 /// Replaces the file in one step, as an editor does, and waits until the daemon has looked at it.
@@ -33,7 +33,7 @@ fn says(event: &Value) -> String {
 
 fn run(served: &Served, session: &SessionInfo, argv: &[&str]) -> CallInfo {
     let argv = argv.iter().map(|word| (*word).to_owned()).collect();
-    served.client().call(&ringfence_api::Exec { argv, ..exec(session, "") }).unwrap()
+    served.client().call(&ringfence_api::ExecRequest { argv, ..exec(session, "") }).unwrap()
 }
 
 fn rule(info: &CallInfo) -> String {
@@ -126,7 +126,7 @@ fn a_root_that_is_left_out_opens_nothing_for_what_runs() {
 #[test]
 fn limits_only_fall_for_what_runs() {
     let world = World::new();
-    configure(&world, "[limits]\nopen_files = 256\n");
+    configure(&world, "[limits]\nmax_open_files = 256\n");
     let served = Served::with(world, &[]);
     let session = served.session();
     let limit = || {
@@ -135,9 +135,9 @@ fn limits_only_fall_for_what_runs() {
         served.world.read("limit").unwrap().trim().to_owned()
     };
     assert_eq!(limit(), "256");
-    change(&served, "[limits]\nopen_files = 128\n");
+    change(&served, "[limits]\nmax_open_files = 128\n");
     assert_eq!(limit(), "128");
-    change(&served, "[limits]\nopen_files = 512\n");
+    change(&served, "[limits]\nmax_open_files = 512\n");
     assert_eq!(limit(), "256");
 }
 
@@ -260,7 +260,7 @@ fn tools_that_change_only_narrow_what_runs() {
     let served = Served::with(world, &[]);
     let decision = |session: &SessionInfo, tool: &str| {
         let request = serde_json::json!({ "session": session.session, "subject": { "tool": tool } });
-        let told = served.client().raw(ringfence_api::Method::Explain, request).unwrap();
+        let told = served.client().raw(ringfence_api::Method::PolicyExplain, request).unwrap();
         told["decision"].as_str().unwrap().to_owned()
     };
     let session = served.session();

@@ -5,12 +5,12 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use ringfence_api::{DownloadFile, Method, UploadFile, Verb};
+use ringfence_api::{DownloadFile, HttpVerb, Method, UploadFile};
 use ringfence_client::ClientError;
 use ringfence_types::Scope;
 use serde_json::{Value, json};
 
-use crate::served::{Served, raw};
+use crate::daemon_fixture::{Served, raw};
 use crate::testkit::{World, finish};
 
 /// A request of every method that makes sense, about this session.
@@ -28,8 +28,8 @@ pub(crate) fn sensible(method: Method, session: &str, workspace: &str) -> Value 
     let more = match method {
         // Refused for what it wants, once whoever asks was let in.
         Method::SessionCreate => json!({ "workspace": workspace, "profile": "danger" }),
-        Method::SessionReport => json!({ "kind": "k", "text": "t" }),
-        Method::CallExec | Method::CallRun => json!({ "argv": ["true"] }),
+        Method::SessionReportActivity => json!({ "activity": "k", "claim": "t" }),
+        Method::CallExec | Method::CallExecStream => json!({ "argv": ["true"] }),
         Method::CallInput => json!({ "data": "x" }),
         Method::CallSignal => json!({ "signal": "TERM" }),
         Method::CallResize => json!({ "size": { "rows": 1, "columns": 1 } }),
@@ -39,14 +39,14 @@ pub(crate) fn sensible(method: Method, session: &str, workspace: &str) -> Value 
         }
         Method::FileMove => json!({ "path": "none", "to": "nowhere" }),
         Method::FileWrite => json!({ "path": "f", "content": "c" }),
-        Method::Fetch => json!({ "url": "http://localhost:1/" }),
-        Method::Explain => json!({ "subject": { "tool": "x" } }),
+        Method::CallFetch => json!({ "url": "http://localhost:1/" }),
+        Method::PolicyExplain => json!({ "subject": { "tool": "x" } }),
         Method::ApprovalAnswer => json!({ "answer": "deny" }),
         // Too short a password, and nobody of this name: who is let in is told that.
         Method::OperatorAdd => {
             json!({ "name": "new", "rights": { "scopes": ["admin"], "workspaces": "any" }, "password": "short" })
         }
-        Method::OperatorPassword => json!({ "name": "nobody", "password": "short" }),
+        Method::OperatorSetPassword => json!({ "name": "nobody", "password": "short" }),
         Method::OperatorRemove => json!({ "name": "nobody" }),
         _ => json!({}),
     };
@@ -100,7 +100,7 @@ fn nonsense_is_refused_for_every_method() {
                 assert!((400..500).contains(&status), "{} {status} {answer}", method.name());
             }
         }
-        if route.verb == Verb::Post {
+        if route.verb == HttpVerb::Post {
             let path = route
                 .path
                 .replace("{session}", session.session.as_str())
@@ -133,7 +133,7 @@ fn nonsense_is_refused_for_every_method() {
     let (status, answer) = raw(&served.socket, &[large.as_bytes(), &vec![b' '; 2 << 20]].concat());
     assert_eq!(status, 413, "{answer}");
     assert!(answer.contains("x-request-id: req_") && answer.contains("\"request_id\":\"req_"), "{answer}");
-    assert_eq!(crate::served::stdout(&served.sh(&session, "echo on")), "on\n");
+    assert_eq!(crate::daemon_fixture::stdout(&served.sh(&session, "echo on")), "on\n");
 }
 
 /// C-38: a link inside a path that was left to a token does not lead it out, by any of the file tools.
@@ -218,7 +218,7 @@ fn a_long_request_is_not_read_before_it_is_known_who_sends_it() {
         begin(Some(token)).read_to_string(&mut answer).unwrap();
         assert_eq!(answer.split(' ').nth(1), Some(status), "{answer}");
     }
-    let refused = served.records("authenticated");
+    let refused = served.records("authentication-attempted");
     let refused = refused.iter().filter(|record| !record["event"]["refusal"].is_null());
     assert_eq!(refused.filter(|record| record["event"]["purpose"] == "file.write").count(), 1);
     // The control: of somebody who may, all of it is read.
@@ -272,6 +272,6 @@ fn curl_over_http2_hears_why_it_is_refused() {
                 assert_eq!(at("/v1/nothing", entrance, body), "404 2");
             }
         }
-        assert_eq!(at("/v1/devices", entrance, &long), "413 2");
+        assert_eq!(at("/v1/pairings", entrance, &long), "413 2");
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use ringfence_api::{Access, ErrorCode, Method, ReportActivity};
+use ringfence_api::{ErrorCode, Method, MethodAccess, ReportActivity};
 use ringfence_client::ClientError;
 use ringfence_types::Scope;
 use serde_json::{Value, json};
@@ -15,9 +15,9 @@ use tokio_tungstenite::tungstenite::handshake::client::Request;
 use tokio_tungstenite::tungstenite::{Error, Message, WebSocket};
 
 use crate::approvals::configure;
-use crate::daemon_pauses::{ROUNDS, floods, rounds};
+use crate::daemon_fixture::{ASK, Served};
 use crate::daemon_rights::{minted, sensible, token_of};
-use crate::served::{ASK, Served};
+use crate::daemon_slow_readers::{ROUNDS, floods, rounds};
 use crate::testkit::{World, eventually};
 
 /// Longer than anything takes here, also on a machine that does something else.
@@ -174,14 +174,14 @@ fn an_operator_on_a_websocket_creates_approves_and_sees_the_end() {
     let questions = operator.call("approval.watch", json!({})).unwrap()["subscription"].clone();
     let script =
         format!("{ASK} ask POST $S/exec '{{\"argv\":[\"mkdir\",\"made\"]}}' > status; cp answer result");
-    let wanted = json!({ "workspace": served.world.workspace, "provider": ["sh", "-c", script] });
+    let wanted = json!({ "workspace": served.world.workspace, "agent_argv": ["sh", "-c", script] });
     let session = operator.call("session.create", wanted).unwrap();
     let question = operator.told(&questions, |question| question["decision"].is_null());
     assert_eq!(question["session"], session["session"]);
     assert!(!served.world.workspace.join("made").exists(), "nothing is done before the answer");
     let answer = json!({ "id": question["id"], "answer": "once" });
     let answered = operator.call("approval.answer", answer.clone()).unwrap();
-    assert_eq!(answered["answered"], "decided", "{answered}");
+    assert_eq!(answered["result"], "decided", "{answered}");
     let decided = operator.told(&questions, |told| told["id"] == question["id"]);
     assert!(!decided["decision"].is_null(), "{decided}");
     operator.told(&events, |event| event["kind"] == "session-ended");
@@ -189,14 +189,14 @@ fn an_operator_on_a_websocket_creates_approves_and_sees_the_end() {
     assert_eq!(served.world.read("status").unwrap().trim(), "200");
     let result: Value = serde_json::from_str(&served.world.read("result").unwrap()).unwrap();
     assert_eq!((&result["state"], &result["exit_code"]), (&json!("done"), &json!(0)), "{result}");
-    for kind in ["approval-requested", "approval-decided", "intent", "settled"] {
+    for kind in ["approval-requested", "approval-decided", "call-intended", "call-settled"] {
         let of = |record: &Value| {
             let event = &record["event"];
             event["transaction"] == question["id"]
         };
         assert_eq!(served.records(kind).iter().filter(|record| of(record)).count(), 1, "{kind}");
     }
-    assert_eq!(code(&operator.call("approval.answer", answer).unwrap_err()), ErrorCode::Conflict);
+    assert_eq!(code(&operator.call("approval.answer", answer).unwrap_err()), ErrorCode::FailedPrecondition);
     served.ringfence(&["ledger", "verify"]).expect(0);
 }
 
@@ -250,18 +250,18 @@ fn every_method_is_the_same_on_both_transports() {
             if method.reply().is_stream() {
                 let let_in = !here.is_err_and(|error| code(&error) == ErrorCode::Forbidden);
                 let expected = match method.access() {
-                    Access::Operator(scope) => {
+                    MethodAccess::Operator(scope) => {
                         *who == "the owner" || (*who == "a reader" && scope == Scope::Read)
                     }
-                    Access::Session(scope) => *who != "a reader" || scope == Scope::Read,
-                    Access::Anyone | Access::Known => true,
+                    MethodAccess::Session(scope) => *who != "a reader" || scope == Scope::Read,
+                    MethodAccess::Anyone | MethodAccess::Known => true,
                 };
                 assert_eq!(let_in, expected, "{} of {who}", method.name());
                 continue;
             }
             if BYTES.contains(method) {
                 let may = *who != "a reader";
-                let expected = if may { ErrorCode::Malformed } else { ErrorCode::Forbidden };
+                let expected = if may { ErrorCode::InvalidArgument } else { ErrorCode::Forbidden };
                 assert_eq!(here.map_err(|error| code(&error)), Err(expected), "{} of {who}", method.name());
                 continue;
             }
@@ -280,8 +280,8 @@ fn every_method_is_the_same_on_both_transports() {
             assert!(same, "{} of {who}: {here:?} {there:?}", method.name());
         }
     }
-    let refused = served.records("authenticated");
-    for method in Method::ALL.iter().filter(|method| matches!(method.access(), Access::Operator(_))) {
+    let refused = served.records("authentication-attempted");
+    for method in Method::ALL.iter().filter(|method| matches!(method.access(), MethodAccess::Operator(_))) {
         let of = |record: &&Value| {
             let event = &record["event"];
             event["principal"]["principal"] == "agent"
@@ -323,7 +323,7 @@ fn every_method_is_the_same_on_both_transports() {
 fn nobody_gets_a_socket_without_being_known() {
     let served = Served::new();
     let session = served.session();
-    let door = crate::served::stdout(&served.sh(&session, "printf %s \"$RINGFENCE_SESSION_SOCKET\""));
+    let door = crate::daemon_fixture::stdout(&served.sh(&session, "printf %s \"$RINGFENCE_SESSION_SOCKET\""));
     assert_eq!(
         Talk::open(door.as_ref(), None).err(),
         Some(401),
@@ -428,7 +428,7 @@ fn nonsense_is_refused_and_a_flood_of_it_ends() {
         for params in [json!([]), json!(7), json!({ "no-such-field": 1 }), json!({ "session": 7 })] {
             let refused = talk.call(method.name(), params.clone());
             let refused = refused.expect_err(&format!("{} {params}", method.name()));
-            assert_eq!(code(&refused), ErrorCode::Malformed, "{}: {refused}", method.name());
+            assert_eq!(code(&refused), ErrorCode::InvalidArgument, "{}: {refused}", method.name());
             assert!(refused["data"]["request_id"].as_str().unwrap().starts_with("req_"));
         }
     }
@@ -468,10 +468,13 @@ fn events_on_a_socket_go_on_after_the_last_one() {
     let mut client = served.client();
     let mut report = |number: u32| {
         let (kind, text) = ("step".to_owned(), number.to_string());
-        client.call(&ReportActivity { session: session.session.clone(), kind, text }).unwrap().seq
+        client
+            .call(&ReportActivity { session: session.session.clone(), activity: kind, claim: text })
+            .unwrap()
+            .seq
     };
     let seqs: Vec<u64> = (0..300).map(&mut report).collect();
-    let activity = |event: &Value| event["kind"] == "activity";
+    let activity = |event: &Value| event["kind"] == "activity-reported";
     let mut talk = Talk::open(&served.socket, None).unwrap();
     for start in [0, 150] {
         let after = if start == 0 { 0 } else { seqs[start - 1] };
@@ -494,7 +497,7 @@ fn events_on_a_socket_go_on_after_the_last_one() {
         "only what came after it, and of no stream that was ended"
     );
     let run = json!({ "session": session.session, "argv": ["sh", "-c", "echo one; echo two >&2"] });
-    let output = talk.call("call.run", run).unwrap()["subscription"].clone();
+    let output = talk.call("call.exec-stream", run).unwrap()["subscription"].clone();
     let ended = talk.told(&output, |chunk| chunk.to_string().contains("exit_code"));
     assert!(ended.to_string().contains("\"exit_code\":0"), "{ended}");
 }
@@ -523,13 +526,15 @@ fn a_subscriber_that_does_not_read_is_dropped() {
     let text = "x".repeat(15_000);
     for _ in 0..200 {
         let (kind, text) = ("step".to_owned(), text.clone());
-        client.call(&ReportActivity { session: session.session.clone(), kind, text }).unwrap();
+        client
+            .call(&ReportActivity { session: session.session.clone(), activity: kind, claim: text })
+            .unwrap();
     }
     let mut slow = Talk::open(&served.socket, None).unwrap();
     slow.send("events", json!({ "after": 0 }));
     // Whoever prints is held up, and ended with the socket.
     let mut prints = Talk::open(&served.socket, None).unwrap();
-    prints.send("call.run", json!({ "session": session.session, "argv": floods("printed") }));
+    prints.send("call.exec-stream", json!({ "session": session.session, "argv": floods("printed") }));
     let mut other = Talk::open(&served.socket, None).unwrap();
     let dropped = |other: &mut Talk| {
         let text = other.call("metrics", json!({})).unwrap();
@@ -542,7 +547,7 @@ fn a_subscriber_that_does_not_read_is_dropped() {
     eventually("both are let go", || dropped(&mut other) == 2);
     let under_way =
         |other: &mut Talk| other.call("session.show", json!({ "session": session.session })).unwrap();
-    eventually("its command is ended", || under_way(&mut other)["running"] == 0);
+    eventually("its command is ended", || under_way(&mut other)["running_calls"] == 0);
     assert!((1..ROUNDS).contains(&rounds(&served, "printed")), "{}", rounds(&served, "printed"));
     let end = std::iter::from_fn(|| slow.socket.read().err().map_or(Some(None), |error| Some(Some(error))));
     let end = end.flatten().next().unwrap();

@@ -4,18 +4,19 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use ringfence_api::{
-    Access, ApiError, AskToPair, CallState, CreateSession, CreateToken, DownloadFile, Exec, ListApprovals,
-    Method, MintedToken, Reach, ReadFile, RotateToken, RunCommand, SessionInfo, ShowCall, WhoAmI,
+    ApiError, CallState, CreateSession, CreateToken, DownloadFile, ExecRequest, ExecStreamRequest,
+    ListApprovals, Method, MethodAccess, MethodTarget, MintedToken, ReadFile, RequestPairing, RotateToken,
+    SessionInfo, ShowCall, WhoAmI,
 };
 use ringfence_client::{Client, ClientError};
 use ringfence_runtime::identity::DeviceKey;
-use ringfence_types::{Profile, Rights, Scope, Within};
+use ringfence_types::{AllOrOnly, Profile, Rights, Scope};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::daemon_matrix::{Place, Said, Visitor, bearer, request};
+use crate::daemon_authorization_matrix::{Place, Said, Visitor, bearer, request};
+use crate::daemon_fixture::{ASK, Served, exec, stdout};
 use crate::daemon_rights::token_of;
-use crate::served::{ASK, Served, exec, stdout};
 use crate::testkit::{eventually, finish};
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> ApiError {
@@ -32,7 +33,7 @@ fn handed_on(served: &Served, session: &SessionInfo, (own, left): (&str, Value))
 }
 
 fn api(served: &Served, scopes: &[Scope]) -> MintedToken {
-    let rights = Rights { scopes: scopes.iter().copied().collect(), workspaces: Within::Any };
+    let rights = Rights { scopes: scopes.iter().copied().collect(), workspaces: AllOrOnly::Any };
     let new = CreateToken { label: "t".to_owned(), rights, lifetime_s: Some(600), operator: None };
     served.client().call(&new).unwrap()
 }
@@ -59,10 +60,10 @@ fn running_something_gives_a_narrowed_token_nothing_back() {
         let argv = ["sh", "-c", &script, "sh", name];
         let request = json!({ "session": session.session, "argv": argv });
         match method {
-            Method::CallRun => {
-                let exec: Exec = serde_json::from_value(request).unwrap();
+            Method::CallExecStream => {
+                let exec: ExecRequest = serde_json::from_value(request).unwrap();
                 let mut client = served.client_with(token);
-                client.run(&RunCommand(exec)).unwrap().for_each(|chunk| drop(chunk.unwrap()));
+                client.run(&ExecStreamRequest(exec)).unwrap().for_each(|chunk| drop(chunk.unwrap()));
             }
             method => drop(served.client_with(token).raw(method, request).unwrap()),
         }
@@ -85,7 +86,7 @@ fn running_something_gives_a_narrowed_token_nothing_back() {
     );
     let left = json!({ "paths": "any", "hosts": "any", "commands": { "only": [["sh"]] }, "calls": 3 });
     let less = handed_on(&served, &session, (&own, left));
-    let (seen, made, touched) = run(&less, "streamed", Method::CallRun);
+    let (seen, made, touched) = run(&less, "streamed", Method::CallExecStream);
     assert_eq!((id_of(&seen), made, touched), (id_of(&less), [true, true, false, false, false], false));
     // What an operator runs is the session's.
     served.sh(&session, "printf %s \"$RINGFENCE_SESSION_TOKEN\" | rev > token");
@@ -108,7 +109,8 @@ fn a_narrowed_token_is_held_to_its_limits_by_every_method() {
     let spent = left("calls", json!(1));
     let list = json!({ "session": session.session });
     served.client_with(&spent).raw(Method::FileList, list).unwrap();
-    let (path, host, command, call) = (Reach::Path, Reach::Host, Reach::Command, Reach::Call);
+    let (path, host, command, call) =
+        (MethodTarget::Path, MethodTarget::Host, MethodTarget::Command, MethodTarget::Call);
     let tokens = [
         ("all of it", own.clone(), vec![]),
         ("some paths", left("paths", json!({ "only": ["/elsewhere"] })), vec![path, command, call]),
@@ -116,7 +118,7 @@ fn a_narrowed_token_is_held_to_its_limits_by_every_method() {
         ("some commands", left("commands", json!({ "only": [["ls"]] })), vec![command, call]),
         ("no call", spent, vec![path, host, command, call]),
     ];
-    let of_agents = |method: &&Method| matches!(method.access(), Access::Session(_));
+    let of_agents = |method: &&Method| matches!(method.access(), MethodAccess::Session(_));
     for method in Method::ALL.iter().filter(of_agents) {
         for (who, token, closed) in &tokens {
             let visitor = bearer(ringfence_api::TokenKind::Session, vec![], token);
@@ -141,7 +143,7 @@ fn a_narrowed_token_hears_no_for_what_it_was_handed_on_without() {
     let narrow = handed_on(&served, &session, (&own, left));
     let explain = |token: &str, subject: Value| {
         let asked = json!({ "session": session.session, "subject": subject });
-        let said = served.client_with(token).raw(Method::Explain, asked).unwrap();
+        let said = served.client_with(token).raw(Method::PolicyExplain, asked).unwrap();
         (said["decision"].as_str().unwrap().to_owned(), said["rule"].as_str().unwrap_or_default().to_owned())
     };
     let beyond = [json!({ "read": "b" }), json!({ "write": "b" })];
@@ -193,15 +195,15 @@ fn a_token_is_not_taken_over_by_rotating_it() {
     let [one, other] = [api(&served, &[Scope::Admin]), api(&served, &[Scope::Admin])];
     let rotate = RotateToken { id: id_of(&other.secret).to_owned() };
     let why = refused(served.client_with(&one.secret).call(&rotate));
-    assert_eq!(why.rule.as_deref(), Some("identity.not-theirs"), "{why:?}");
+    assert_eq!(why.rule.as_deref(), Some("identity.not-owner"), "{why:?}");
     served.client_with(&other.secret).call(&WhoAmI {}).unwrap();
-    let refusals = served.records("authenticated");
+    let refusals = served.records("authentication-attempted");
     let refusals =
-        refusals.iter().filter(|record| record["event"]["refusal"]["rule"] == "identity.not-theirs");
+        refusals.iter().filter(|record| record["event"]["refusal"]["rule"] == "identity.not-owner");
     assert_eq!(refusals.count(), 1, "it is written down as a no");
     // The control: itself, what it made, and the owner do.
     let fresh = served.client_with(&other.secret).call(&rotate).unwrap().secret;
-    let rights = Rights { scopes: [Scope::Admin].into_iter().collect(), workspaces: Within::Any };
+    let rights = Rights { scopes: [Scope::Admin].into_iter().collect(), workspaces: AllOrOnly::Any };
     let new = CreateToken { label: "t".to_owned(), rights, lifetime_s: None, operator: None };
     let child = served.client_with(&fresh).call(&new).unwrap();
     served.client_with(&fresh).call(&RotateToken { id: id_of(&child.secret).to_owned() }).unwrap();
@@ -228,16 +230,16 @@ fn the_ledger_says_who_made_each_call() {
     ];
     for (token, kind) in callers {
         let mut client = token.map_or_else(|| served.client(), |token| served.client_with(token));
-        let after = served.records("intent").len();
+        let after = served.records("call-intended").len();
         client.call(&exec(&session, "true")).unwrap();
         client.call(&ReadFile { session: session.session.clone(), path: "f".into() }).unwrap();
         client.download(&DownloadFile { session: session.session.clone(), path: "f".into() }).unwrap();
-        let intents = served.records("intent").split_off(after);
+        let intents = served.records("call-intended").split_off(after);
         assert_eq!(intents.len(), 3, "{intents:?}");
         for intent in &intents {
-            let by = &intent["event"]["by"];
-            assert_eq!(by["shown"]["kind"].as_str(), kind, "{by}");
-            assert_eq!(by["shown"]["id"].as_str(), token.map(|token| id_of(token)), "{by}");
+            let by = &intent["event"]["call_origin"];
+            assert_eq!(by["credential"]["kind"].as_str(), kind, "{by}");
+            assert_eq!(by["credential"]["id"].as_str(), token.map(|token| id_of(token)), "{by}");
             let principal = if kind == Some("session") { "agent" } else { "operator" };
             assert_eq!(by["principal"]["principal"], principal, "{by}");
         }
@@ -246,7 +248,7 @@ fn the_ledger_says_who_made_each_call() {
     for secret in [&own, &narrow, &token] {
         assert!(!all.contains(secret.rsplit('_').next().unwrap()));
     }
-    let tail = served.world.ledger_tool(&["tail", "--kind", "intent"]).expect(0).text();
+    let tail = served.world.ledger_tool(&["tail", "--kind", "call-intended"]).expect(0).text();
     assert!(tail.contains(&format!("with session token {}", id_of(&narrow))), "{tail}");
     served.world.ledger_tool(&["verify"]).expect(0);
 }
@@ -259,14 +261,14 @@ fn c32_who_asked_does_not_answer() {
     let session = served.client().call(&guarded).unwrap();
     let asker = api(&served, &[Scope::Run, Scope::Approve, Scope::Admin]).secret;
     let other = api(&served, &[Scope::Approve]).secret;
-    let rights = Rights { scopes: [Scope::Approve].into_iter().collect(), workspaces: Within::Any };
+    let rights = Rights { scopes: [Scope::Approve].into_iter().collect(), workspaces: AllOrOnly::Any };
     let new = CreateToken { label: "t".to_owned(), rights, lifetime_s: None, operator: None };
     let puppet = served.client_with(&asker).call(&new).unwrap().secret;
     let ask = |name: &str| {
         let argv = vec!["mkdir".to_owned(), name.to_owned()];
-        let exec = Exec { background: true, argv, ..exec(&session, "") };
+        let exec = ExecRequest { background: true, argv, ..exec(&session, "") };
         let call = served.client_with(&asker).call(&exec).unwrap().call;
-        let waiting = || served.client().call(&ListApprovals {}).unwrap().questions;
+        let waiting = || served.client().call(&ListApprovals {}).unwrap().approvals;
         eventually("a question waits", || waiting().len() == 1);
         (call, json!({ "id": waiting().remove(0).id, "answer": "once" }))
     };
@@ -277,12 +279,13 @@ fn c32_who_asked_does_not_answer() {
     let (call, answer) = ask("made");
     for token in [&asker, &puppet] {
         let why = refused(served.client_with(token).raw(Method::ApprovalAnswer, answer.clone()));
-        assert_eq!(why.rule.as_deref(), Some("approval.own-question"), "{why:?}");
+        assert_eq!(why.rule.as_deref(), Some("approval.requester-cannot-answer"), "{why:?}");
     }
     assert!(!served.world.workspace.join("made").exists());
-    let refusals = served.records("authenticated");
-    let refusals =
-        refusals.iter().filter(|record| record["event"]["refusal"]["rule"] == "approval.own-question");
+    let refusals = served.records("authentication-attempted");
+    let refusals = refusals
+        .iter()
+        .filter(|record| record["event"]["refusal"]["rule"] == "approval.requester-cannot-answer");
     assert_eq!(refusals.count(), 2, "each is written down");
     // The control: somebody else answers, and so does the owner.
     served.client_with(&other).raw(Method::ApprovalAnswer, answer).unwrap();
@@ -298,18 +301,18 @@ fn an_agent_asks_for_no_device_at_its_door() {
     let served = Served::new();
     let session = served.session();
     let door = stdout(&served.sh(&session, "printf %s \"$RINGFENCE_SESSION_SOCKET\""));
-    let rights = Rights { scopes: [Scope::Approve].into_iter().collect(), workspaces: Within::Any };
+    let rights = Rights { scopes: [Scope::Approve].into_iter().collect(), workspaces: AllOrOnly::Any };
     let key = DeviceKey::random().unwrap().public();
-    let ask = AskToPair { label: "your phone".to_owned(), key, wants: rights };
+    let ask = RequestPairing { label: "your phone".to_owned(), key, wants: rights };
     let mut inside = Client::connect(door.as_ref(), None).unwrap();
     for _ in 0..40 {
         let why = refused(inside.call(&ask));
-        assert_eq!(why.rule.as_deref(), Some("method.operators"), "{why:?}");
+        assert_eq!(why.rule.as_deref(), Some("method.operators-only"), "{why:?}");
         let challenge = json!({ "subject": "0000000000000000" });
         refused(inside.raw(Method::DeviceChallenge, challenge));
     }
-    let recorded = served.records("authenticated");
-    let recorded = recorded.iter().filter(|record| record["event"]["purpose"] == "device.ask");
+    let recorded = served.records("authentication-attempted");
+    let recorded = recorded.iter().filter(|record| record["event"]["purpose"] == "pairing.request");
     assert!(
         recorded.clone().all(|record| record["event"]["principal"]["session"] == session.session.as_str())
     );
@@ -330,7 +333,7 @@ fn a_killed_daemon_leaves_no_token_of_a_session() {
         let listed = served.client().raw(Method::TokenList, json!({})).unwrap();
         let found =
             listed["tokens"].as_array().unwrap().iter().find(|meta| meta["id"] == id_of(token)).cloned();
-        found.unwrap()["revoked"].is_string()
+        found.unwrap()["revoked_at"].is_string()
     };
     assert!(!is_revoked(&served, &own), "while its session lasts");
     let served = served.again(Signal::KILL);

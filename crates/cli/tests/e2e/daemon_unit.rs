@@ -9,9 +9,9 @@ use std::process::{Child, Stdio};
 use rustix::process::Signal;
 
 use crate::approvals::configure;
+use crate::daemon_fixture::raw;
 use crate::packaging::{SERVICE, SOCKET};
-use crate::patience::{comes_true, ended, mortal};
-use crate::served::raw;
+use crate::test_timeouts::{comes_true, ended, mortal};
 use crate::testkit::{World, binary, eventually, finish, is_root, send};
 
 const HEALTH: &[u8] = b"GET /v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
@@ -183,7 +183,7 @@ fn the_daemon_says_what_goes_wrong_and_no_secret() {
         let status = ended("the daemon, told to end", &mut child);
         let said = fs::read_to_string(&log).unwrap();
         assert!(status.success(), "{status:?} {said}");
-        assert_eq!(said.contains("configuration not taken"), is_told, "{said}");
+        assert_eq!(said.contains("configuration rejected"), is_told, "{said}");
         assert!(!said.contains(&secret), "{said}");
     }
 }

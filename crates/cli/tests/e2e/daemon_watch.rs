@@ -5,16 +5,16 @@ use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 use ringfence_api::{
-    CallState, CheckReady, CreateSession, ErrorCode, Exec, FetchUrl, ReadMetrics, ReportActivity, Shutdown,
-    Subscribe,
+    CallState, CheckReady, CreateSession, ErrorCode, ExecRequest, FetchUrl, ReadMetrics, ReportActivity,
+    Shutdown, Subscribe,
 };
 use ringfence_client::{Client, ClientError};
 use ringfence_types::NetMode;
 use serde_json::{Value, json};
 
+use crate::daemon_fixture::{Served, exec};
 use crate::internet::Internet;
-use crate::patience::{Patient, end, ended, mortal};
-use crate::served::{Served, exec};
+use crate::test_timeouts::{Patient, end, ended, mortal};
 use crate::testkit::{LANDLOCK, World, eventually, finish};
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> ringfence_api::ApiError {
@@ -37,7 +37,7 @@ fn metrics_count_what_happens() {
     assert_eq!((count("sessions"), count("sessions_total"), count("calls_total")), (0, 0, 0));
     let session = served.session();
     served.sh(&session, "true");
-    let waiting = Exec { background: true, ..exec(&session, "touch runs; sleep 600") };
+    let waiting = ExecRequest { background: true, ..exec(&session, "touch runs; sleep 600") };
     served.client().call(&waiting).unwrap();
     assert_eq!((count("sessions"), count("sessions_total"), count("calls_total")), (1, 1, 2));
     assert_eq!(count("calls_running"), 1);
@@ -57,16 +57,18 @@ fn metrics_count_what_happens() {
 /// Ready while it takes work; not when it is about to end, and not when nothing can be written down.
 #[test]
 fn readiness_says_whether_work_is_taken() {
-    let served = Served::with(World::new(), &["--drain", "600s"]);
+    let served = Served::with(World::new(), &["--drain-timeout", "600s"]);
     assert!(served.client().call(&CheckReady {}).unwrap().ready);
     let session = served.session();
-    let waiting =
-        Exec { background: true, ..exec(&session, "touch runs; while [ ! -e go ]; do sleep 0.02; done") };
+    let waiting = ExecRequest {
+        background: true,
+        ..exec(&session, "touch runs; while [ ! -e go ]; do sleep 0.02; done")
+    };
     served.client().call(&waiting).unwrap();
     eventually("the call runs", || served.world.read("runs").is_some());
     served.client().call(&Shutdown {}).unwrap();
     let ready = served.client().call(&CheckReady {}).unwrap();
-    assert!(!ready.ready && ready.because.iter().any(|why| why.contains("about to end")), "{ready:?}");
+    assert!(!ready.ready && ready.reasons.iter().any(|why| why.contains("about to end")), "{ready:?}");
     assert_eq!(refused(served.client().call(&served.wanted())).code, ErrorCode::Unavailable);
     assert_eq!(refused(served.client().call(&exec(&session, "true"))).code, ErrorCode::Unavailable);
     served.world.write("go", "");
@@ -91,7 +93,7 @@ fn a_ledger_that_was_changed_makes_the_daemon_unready() {
     };
     assert_eq!(served.world.read("after"), None, "{refused}");
     let ready = served.client().call(&CheckReady {}).unwrap();
-    assert!(!ready.ready && ready.because.iter().any(|why| why.contains("ledger")), "{ready:?}");
+    assert!(!ready.ready && ready.reasons.iter().any(|why| why.contains("ledger")), "{ready:?}");
 }
 
 /// S002-14 over the daemon: by the rules of the session, cleaned, and written down.
@@ -122,14 +124,14 @@ fn a_page_is_fetched_by_the_rules_of_the_session() {
     internet.forget_visits();
     for url in ["https://other.test/", "http://169.254.169.254/", "file:///etc/passwd", "nonsense"] {
         let error = refused(client.call(&fetch(&filtered, url)));
-        assert!(matches!(error.code, ErrorCode::Refused | ErrorCode::Malformed), "{url}: {error:?}");
+        assert!(matches!(error.code, ErrorCode::Refused | ErrorCode::InvalidArgument), "{url}: {error:?}");
     }
     let closed = client.call(&CreateSession { net: Some(NetMode::None), ..wanted }).unwrap();
     assert_eq!(refused(client.call(&fetch(&closed, "https://web.test/"))).code, ErrorCode::Refused);
     assert_eq!(internet.visits().iter().filter(|visit| visit["what"] == "http").count(), 0);
     let intents: Vec<Value> = internet.world.all_records();
     let fetched = |record: &&Value| {
-        record["event"]["kind"] == "intent" && record["event"]["call"]["url"] == "https://web.test/"
+        record["event"]["kind"] == "call-intended" && record["event"]["call"]["url"] == "https://web.test/"
     };
     assert_eq!(intents.iter().filter(fetched).count(), 1);
     client.call(&Shutdown {}).unwrap();
@@ -218,15 +220,15 @@ fn subscribers_that_do_not_read_are_dropped() {
                 let (mut client, mine, text) = (served.client(), &mine, &text);
                 scope.spawn(move || {
                     let events = client.events(mine).unwrap().map(|event| event.unwrap());
-                    let reports = events.filter(|event| event.kind == "activity").take(REPORTS);
-                    reports.filter(|event| event.event["text"] == json!(text)).count()
+                    let reports = events.filter(|event| event.kind == "activity-reported").take(REPORTS);
+                    reports.filter(|event| event.event["claim"] == json!(text)).count()
                 })
             })
             .collect();
         let mut client = served.client();
         for _ in 0..REPORTS {
             let (session, kind) = (session.session.clone(), "step".to_owned());
-            client.call(&ReportActivity { session, kind, text: text.clone() }).unwrap();
+            client.call(&ReportActivity { session, activity: kind, claim: text.clone() }).unwrap();
         }
         for hears in listening {
             assert_eq!(hears.join().unwrap(), REPORTS);

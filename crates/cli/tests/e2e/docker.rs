@@ -10,8 +10,8 @@ use std::thread;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::patience::{PATIENCE, end, ended};
 use crate::podman::{Flags, pack, taken_down};
+use crate::test_timeouts::{PATIENCE, end, ended};
 use crate::testkit::{Done, World, attempt, eventually, finish};
 
 pub(crate) struct Docker {

@@ -38,10 +38,10 @@ const BACKENDS: [&[&str]; 4] = [
     &["--backend", "native"],
     &["--backend", "bubblewrap"],
     LANDLOCK,
-    &["--backend", "none", "--danger", "--allow-sensitive-roots", "--danger-floor", "limits,env"],
+    &["--backend", "none", "--danger", "--allow-sensitive-roots", "--danger-required-controls", "limits,env"],
 ];
 
-const EXTERNAL: &[&str] = &["--backend", "external", "--danger", "--danger-floor", "limits,env"];
+const EXTERNAL: &[&str] = &["--backend", "external", "--danger", "--danger-required-controls", "limits,env"];
 
 fn with_secrets(mut command: Command) -> Command {
     command.envs(SECRETS.iter().map(|name| (*name, VALUE)));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::agents::{codex, codex_in};
 use crate::approvals::{Watcher, configure, events};
-use crate::patience::{Patient, end, ended, mortal};
+use crate::test_timeouts::{Patient, end, ended, mortal};
 use crate::testkit::{World, binary, eventually, finish, processes_with};
 
 /// As the documentation says.
@@ -85,17 +85,19 @@ fn codex_works_inside_the_fence_through_the_exec_server() {
     assert!(!ran.output(5).contains("you reached it") && ran.visits.is_empty(), "{}", ran.output(5));
 
     let records = world.records();
-    let commands: Vec<&Value> =
-        events(&records, "intent").into_iter().filter(|event| event["call"]["kind"] == "exec").collect();
+    let commands: Vec<&Value> = events(&records, "call-intended")
+        .into_iter()
+        .filter(|event| event["call"]["kind"] == "exec")
+        .collect();
     assert!(
         commands.iter().any(|event| event["call"]["argv"].to_string().contains("echo end")),
         "{commands:?}"
     );
     assert!(
-        events(&records, "settled").iter().all(|event| event["left_to"].is_null()),
+        events(&records, "call-settled").iter().all(|event| event["delegated_to"].is_null()),
         "nothing is left to it"
     );
-    let refused = events(&records, "refused");
+    let refused = events(&records, "call-refused");
     assert!(refused.iter().all(|event| event["refusal"]["rule"] == "path.boundary") && !refused.is_empty());
     world.ledger_tool(&["verify"]).expect(0);
 }
@@ -167,7 +169,7 @@ fn init_writes_what_codex_works_in_and_uninstall_takes_it_away() {
     );
     assert!(world.read("made").is_some(), "{:?} {:?}", ran.outputs, ran.done);
     let records = world.records();
-    let inside = events(&records, "intent");
+    let inside = events(&records, "call-intended");
     assert!(
         inside.iter().any(|event| event["call"]["argv"].to_string().contains("touch made")),
         "{inside:?}"
@@ -178,7 +180,7 @@ fn init_writes_what_codex_works_in_and_uninstall_takes_it_away() {
     // What somebody else works in is theirs, before us and after.
     let theirs = "default = \"mine\"\n[[environments]]\nid = \"mine\"\nurl = \"ws://127.0.0.1:1\"\n";
     fs::write(&file, theirs).unwrap();
-    tool(&["init", "codex", "--exec-server", "--yes"]).expect(125).says("somebody else's");
+    tool(&["init", "codex", "--exec-server", "--yes"]).expect(125).says("Ringfence did not write this file");
     tool(&["uninstall", "--yes"]).expect(0);
     assert_eq!(fs::read_to_string(&file).unwrap(), theirs);
     fs::remove_file(&file).unwrap();
@@ -230,7 +232,7 @@ fn codex_has_the_hook_and_the_exec_server_together() {
     let records = world.records();
     let asked = events(&records, "approval-requested");
     assert_eq!(asked.len(), 1, "a person is asked once: {asked:?}");
-    let intents = events(&records, "intent");
+    let intents = events(&records, "call-intended");
     let of =
         |word: &str| intents.iter().filter(|event| event["call"]["argv"].to_string().contains(word)).count();
     assert_eq!((of("echo end"), of("mkdir made")), (1, 1), "{intents:?}");
@@ -265,7 +267,12 @@ pub(crate) struct Client {
 
 impl Client {
     fn start(world: &World) -> Self {
+        Self::started(world, &[])
+    }
+
+    fn started(world: &World, variables: &[(&str, &str)]) -> Self {
         let mut command = world.ringfence();
+        command.envs(variables.iter().copied());
         let mut child =
             command.arg("exec-server").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         mortal(&child);
@@ -274,7 +281,12 @@ impl Client {
     }
 
     pub(crate) fn new(world: &World) -> Self {
-        let mut client = Self::start(world);
+        Self::greeted(world, &[])
+    }
+
+    /// With variables that Codex itself was started with.
+    fn greeted(world: &World, variables: &[(&str, &str)]) -> Self {
+        let mut client = Self::started(world, variables);
         let hello = client.request("initialize", json!({ "clientName": "test", "resumeSessionId": null }));
         let info = &hello["result"]["environmentInfo"];
         assert_eq!(info["cwd"], format!("file://{}", world.workspace.display()), "{hello}");
@@ -543,6 +555,49 @@ fn a_person_answers_for_codex() {
     assert!(exit == 0 && world.read("yes").is_some(), "{text}");
     let (text, exit) = touch("no", b"d");
     assert!(exit == 126 && text.contains("Ringfence stopped this") && world.read("no").is_none(), "{text}");
+}
+
+/// Codex sends its whole environment with each call. What it was started with is not given by the call, so that a stored answer
+/// holds; what differs from it is, and no call makes a variable part of what Codex was started with.
+#[test]
+fn a_stored_answer_holds_for_the_environment_that_codex_was_started_with_and_for_no_other() {
+    let world = World::new();
+    configure(&world, "schema = 1\n[[command]]\nask = [\"touch\"]\n");
+    let watcher = Watcher::new(&world);
+    let mut client = Client::greeted(&world, &[("PROJECT", "blue"), ("OWNER", "ann")]);
+    let whole = json!({ "PROJECT": "blue", "OWNER": "ann" });
+    let mut run = |id: &str, env: &Value| {
+        let call = json!({ "argv": ["touch", "made"], "env": env });
+        client.begin(&world, id, "", &call);
+        client.finished(id)
+    };
+    let made = || std::fs::remove_file(world.workspace.join("made")).is_ok();
+    let (text, exit) = watcher.answering(b"s", || run("first", &whole));
+    assert!(exit == 0 && made(), "{text}");
+    let seen = watcher.terminal.seen();
+    assert!(!seen.contains("PROJECT=") && !seen.contains("variables:"), "not the call's: {seen}");
+    let (text, exit) = run("second", &whole);
+    assert!(exit == 0 && made(), "the answer holds: {text}");
+    for (id, env) in [
+        ("other", json!({ "PROJECT": "red", "OWNER": "ann" })),
+        ("more", json!({ "PROJECT": "blue", "OWNER": "ann", "SMUGGLED": "x" })),
+        ("again", json!({ "PROJECT": "blue", "OWNER": "ann", "SMUGGLED": "x" })),
+    ] {
+        let (text, exit) = watcher.answering(b"o", || run(id, &env));
+        assert!(exit == 0 && made(), "asked anew, and yes: {id} {text}");
+    }
+    let seen = watcher.terminal.seen();
+    assert!(seen.contains("PROJECT=red") && seen.matches("SMUGGLED=x").count() == 2, "{seen}");
+}
+
+/// What Codex was started with reaches its commands as before.
+#[test]
+fn commands_get_the_variables_that_codex_hands_on() {
+    let world = World::new();
+    let mut client = Client::greeted(&world, &[("PROJECT", "blue"), ("KEPT", "back")]);
+    let env = json!({ "env": { "PROJECT": "blue", "GIVEN": "now" } });
+    client.begin(&world, "x", "echo \"[$PROJECT] [$GIVEN] [$KEPT]\"", &env);
+    assert_eq!(client.finished("x").0, "[blue] [now] []\n");
 }
 
 /// A call that Codex makes without the network has none, whatever calls ran before it, and takes none away from those after it.

@@ -89,7 +89,7 @@ fn always_here_is_stored_and_revoked_under_a_running_session() {
     let child = reach(&internet, &script);
     eventually("the first flow", || world.workspace.join("first-done").exists());
     assert_eq!(world.read("first").as_deref(), Some("hello from 30.0.0.20\n"));
-    crate::approvals::approvals(world, &["revoke", "--all"]);
+    crate::approvals::grants(world, &["revoke", "--all"]);
     let grants = events(&world.records(), "grant-revoked").len();
     world.write("go", "");
     let done = collect(child).expect(0);
@@ -182,7 +182,7 @@ asking = [ask('n%d.other.test' % n) for n in range(80)]
 refused = 0
 while refused < 16:
     for s in select.select(asking, [], [], 60)[0]:
-        assert b'approval.crowded' in s.recv(4096)
+        assert b'approval.too-many-pending' in s.recv(4096)
         asking.remove(s)
         refused += 1
 print(refused, len(asking), ask('web.test').recv(12).decode(), flush=True)

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::filtered_secrets::{FLAGS, with_key};
 use crate::internet::Internet;
-use crate::patience::ended;
+use crate::test_timeouts::ended;
 use crate::testkit::{collect, eventually, finish, processes_with, quoted};
 
 const WEB: &[&str] = &["--net", "filtered", "--allow-host", "web.test", "--allow-host", "stall.test"];
@@ -30,6 +30,25 @@ fn a_ledger_that_cannot_be_written_closes_the_network() {
     collect(child);
     assert_eq!(internet.came_to("30.0.0.10"), 1);
     assert!(!world.read("second").unwrap().contains("hello"));
+}
+
+/// No record, no question to a name server: under a wildcard the name is chosen inside, and can carry what is read there.
+#[test]
+fn a_name_is_not_asked_for_before_its_flow_is_recorded() {
+    let internet = Internet::new();
+    let world = &internet.world;
+    let wild = ["--net", "filtered", "--allow-host", "*.web.test"];
+    let get = |name: &str| format!("curl -sS --max-time 10 https://{name}.web.test/ >{name} 2>&1");
+    let script = format!("{}; {WAIT} {}; true", get("control-1"), get("stolen-2"));
+    let child = internet.start(&wild, &script);
+    eventually("the first flow", || world.workspace.join("up").exists());
+    let asked = |name: &str| internet.names_asked().iter().filter(|asked| asked.contains(name)).count();
+    assert!(asked("control-1") > 0, "the control: with a ledger it is asked for");
+    let ledger = world.ledger_path();
+    fs::rename(&ledger, ledger.with_extension("away")).unwrap();
+    world.write("go", "");
+    collect(child);
+    assert_eq!(asked("stolen-2"), 0, "{:?}", internet.names_asked());
 }
 
 /// The state of ringfence on a small disk of its own.
@@ -156,7 +175,7 @@ fn nothing_outlives_a_killed_ringfence() {
     // The next start finds what was left and closes it.
     internet.run(WEB, &["true"]).expect(0);
     let records: Vec<Value> = world.records();
-    assert!(records.iter().any(|record| record["event"]["kind"] == "interrupted"), "{records:?}");
+    assert!(records.iter().any(|record| record["event"]["kind"] == "call-interrupted"), "{records:?}");
     world.ledger_tool(&["verify"]).expect(0);
 }
 

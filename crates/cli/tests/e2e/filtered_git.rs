@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::internet::Internet;
 use crate::internet::client::{Client, OTHER_ADDRESS, WEB_ADDRESS, over_tls, words};
-use crate::patience::end;
+use crate::test_timeouts::end;
 use crate::testkit::{Done, eventually, finish};
 
 const SSH_PORT: u16 = 2222;

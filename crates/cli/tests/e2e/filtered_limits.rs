@@ -40,14 +40,14 @@ const GET: &[&str] =
 fn bytes_that_come_in_have_a_budget() {
     let internet = Internet::new();
     page(&internet);
-    let whole = report(&internet, &["--net-down", "5m"], GET);
+    let whole = report(&internet, &["--max-bytes-in", "5m"], GET);
     assert_eq!(whole["stdout"], "4000000\n", "the control: {whole:#}");
-    let cut = report(&internet, &["--net-down", "1m"], GET);
+    let cut = report(&internet, &["--max-bytes-in", "1m"], GET);
     let got: u64 = cut["stdout"].as_str().unwrap().trim().parse().unwrap();
     assert!(got <= 1 << 20, "{cut:#}");
-    let refused = refused_by(&cut, "limit session-bytes");
+    let refused = refused_by(&cut, "limits.session-bytes");
     assert_eq!(refused["host"], "web.test");
-    assert_eq!(refused["refusal"]["hint"], "`limits.net_down` of the policy sets it");
+    assert_eq!(refused["refusal"]["hint"], "`limits.max_bytes_in` of the policy sets it");
 }
 
 /// What leaves is bounded for the session, over all of its flows, in a tunnel and in plain HTTP.
@@ -58,12 +58,13 @@ fn bytes_that_leave_have_a_budget() {
     for url in ["https://web.test/echo", "http://web.test/echo"] {
         let send = format!("curl -sS --max-time 20 -o /dev/null --data-binary @data {url}");
         internet.forget_visits();
-        report(&internet, &["--net-up", "2m"], &["sh", "-c", &format!("{send}; {send}")]);
+        report(&internet, &["--max-bytes-out", "2m"], &["sh", "-c", &format!("{send}; {send}")]);
         assert_eq!(arrived_whole(&internet), 2, "the control: {url}");
         internet.forget_visits();
-        let cut = report(&internet, &["--net-up", "1m"], &["sh", "-c", &format!("{send}; {send}; {send}")]);
+        let cut =
+            report(&internet, &["--max-bytes-out", "1m"], &["sh", "-c", &format!("{send}; {send}; {send}")]);
         assert_eq!(arrived_whole(&internet), 1, "{url}");
-        refused_by(&cut, "limit session-bytes");
+        refused_by(&cut, "limits.session-bytes");
     }
 }
 
@@ -90,9 +91,9 @@ fn flows_at_once_have_a_limit() {
     let tunnels = ["python3", "-c", TUNNELS, "8"];
     let all = report(&internet, &[], &tunnels);
     assert_eq!(all["stdout"], "8 200\n", "the control");
-    let some = report(&internet, &["--flows", "3"], &tunnels);
+    let some = report(&internet, &["--max-flows", "3"], &tunnels);
     assert_eq!(some["stdout"], "3 200 403\n", "{some:#}");
-    refused_by(&some, "limit flows");
+    refused_by(&some, "limits.flows");
     assert_eq!(some["network"]["flows"].as_array().unwrap().len(), 3, "{some:#}");
 }
 
@@ -100,27 +101,29 @@ fn flows_at_once_have_a_limit() {
 fn new_flows_have_a_rate() {
     let internet = Internet::new();
     let tunnels = ["python3", "-c", TUNNELS, "40"];
-    let some = report(&internet, &["--flow-rate", "1"], &tunnels);
+    let some = report(&internet, &["--max-flow-rate", "1"], &tunnels);
     let text = some["stdout"].as_str().unwrap().to_owned();
     let opened: usize = text.split(' ').next().unwrap().parse().unwrap();
     assert!((1..40).contains(&opened) && text.contains("403"), "{text}");
-    refused_by(&some, "limit flows-per-second");
+    refused_by(&some, "limits.flows-per-second");
 }
 
 /// A policy sets them as well, and what nobody would hold is refused.
 #[test]
 fn limits_of_the_network_need_somebody_who_counts() {
     let internet = Internet::new();
-    for flag in [["--net-up", "1m"], ["--net-down", "1m"], ["--flows", "3"], ["--flow-rate", "3"]] {
+    for flag in
+        [["--max-bytes-out", "1m"], ["--max-bytes-in", "1m"], ["--max-flows", "3"], ["--max-flow-rate", "3"]]
+    {
         let done = internet.run(&[&["--net", "full"][..], &flag].concat(), &["touch", "made"]);
         done.expect(126).says("nothing holds");
     }
     assert!(!internet.world.workspace.join("made").exists());
-    internet.run(&["--net-up", "1m"], &["true"]).expect(0);
-    internet.world.write(".ringfence/policy.toml", "[limits]\nnet_down = \"1m\"\n");
+    internet.run(&["--max-bytes-out", "1m"], &["true"]).expect(0);
+    internet.world.write(".ringfence/policy.toml", "[limits]\nmax_bytes_in = \"1m\"\n");
     page(&internet);
     let cut = report(&internet, &[], GET);
-    refused_by(&cut, "limit session-bytes");
+    refused_by(&cut, "limits.session-bytes");
 }
 
 /// N21: names have a length and a rate, whoever asks, and none of them leaves.

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::everyday_work::toolchain;
 use crate::internet::Internet;
 use crate::internet::client::{Client, over_tls, words};
 use crate::testkit::{Done, finish, quoted};
-use crate::work::toolchain;
 
 /// A wheel with nothing in it.
 fn wheel(directory: &Path) {

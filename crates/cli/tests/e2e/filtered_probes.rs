@@ -48,7 +48,7 @@ fn an_allowed_name_leads_to_no_special_address() {
             assert_eq!(internet.came_to(address), 0, "{host} {more:?}");
         }
     }
-    internet.operator("[[host]]\nallow = [\"inside.test\"]\nlocal = true\n");
+    internet.operator("[[host]]\nallow = [\"inside.test\"]\nallow_private_addresses = true\n");
     let local = ["curl", "-sS", "--max-time", "10", "http://inside.test/"];
     internet.run(&["--net", "filtered"], &local).expect(0);
     assert_eq!(internet.came_to("10.9.8.7"), 1, "unless a rule says that it may be local");

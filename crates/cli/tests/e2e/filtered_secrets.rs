@@ -78,7 +78,7 @@ fn a_placeholder_goes_nowhere_else() {
     let visits = format!("{:?}", internet.visits());
     assert!(!visits.contains("rf_placeholder") && !visits.contains(&key()), "{visits}");
     let records: Vec<Value> = internet.world.records();
-    assert!(records.iter().any(|record| record["event"]["kind"] == "finding"), "{records:?}");
+    assert!(records.iter().any(|record| record["event"]["kind"] == "secrets-found"), "{records:?}");
 }
 
 /// A client that takes a base URL needs no authority of ours.
@@ -139,7 +139,7 @@ fn a_secret_declares_its_place() {
     let internet = Internet::new();
     let mut command = internet.ringfence();
     command.args(["secret", "set", "model", "--class", "provider", "--host", "web.test"]);
-    command.args(["--env-name", "MODEL_API_KEY", "--place", "query:key"]);
+    command.args(["--env-name", "MODEL_API_KEY", "--credential-location", "query:key"]);
     finish(&mut command, key().as_bytes()).expect(0);
     let listed = finish(internet.ringfence().args(["secret", "list"]), b"").expect(0).text();
     assert!(listed.contains("query:key"), "{listed}");
@@ -151,7 +151,7 @@ fn a_secret_declares_its_place() {
     let came: Vec<&Value> = visits.iter().filter(|visit| visit["what"] == "http").collect();
     assert_eq!((came.len(), &came[0]["target"]), (1, &format!("/echo?key={}", key()).into()));
     let mut command = internet.ringfence();
-    command.args(["secret", "set", "other", "--class", "provider", "--place", "header:cookie"]);
+    command.args(["secret", "set", "other", "--class", "provider", "--credential-location", "header:cookie"]);
     let refused = finish(&mut command, key().as_bytes());
     assert!(refused.code != Some(0) && refused.err.contains("no key stands there"), "{}", refused.err);
 }
@@ -215,7 +215,7 @@ fn a_stored_secret_does_not_get_into_names_that_are_resolved() {
     let text = format!("{records:?}");
     assert!(!text.to_lowercase().contains("t0ken"), "the ledger: {text}");
     assert!(text.contains("secret/"), "it says which secret: {text}");
-    let found = records.iter().filter(|record| record["event"]["kind"] == "finding").count();
+    let found = records.iter().filter(|record| record["event"]["kind"] == "secrets-found").count();
     assert!(found >= 2 * 3, "each way but the name server: {text}");
     let asked = tries("plain.web.test");
     assert!(

@@ -49,8 +49,11 @@ fn a_fetch_goes_by_the_same_rules() {
     assert!(redirected.err.contains("other.test"), "{}", redirected.err);
     assert_eq!((internet.came_to("30.0.0.10"), internet.came_to("30.0.0.20")), (1, 0));
     let records = internet.world.records();
-    let intents: Vec<&Value> =
-        records.iter().map(|record| &record["event"]).filter(|event| event["kind"] == "intent").collect();
+    let intents: Vec<&Value> = records
+        .iter()
+        .map(|record| &record["event"])
+        .filter(|event| event["kind"] == "call-intended")
+        .collect();
     let kinds: Vec<&str> = intents.iter().map(|event| event["call"]["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds.get(..2), Some(&["fetch", "flow"][..]), "{kinds:?}");
     internet.world.ledger_tool(&["verify"]).expect(0);

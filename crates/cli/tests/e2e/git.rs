@@ -144,6 +144,109 @@ fn credentials_in_the_git_config_are_redacted_inside() {
     assert!(control.text().contains(token));
 }
 
+/// A bare repository has a configuration as well. The verdict is a digest: output is scanned for tokens by itself.
+#[test]
+fn credentials_in_bare_repositories_are_redacted_inside() {
+    let world = World::new();
+    world.repository();
+    world.git(&world.workspace, &["clone", "-q", "--mirror", ".", "mirror.git"]);
+    let token = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
+    let mirror = world.workspace.join("mirror.git");
+    let url = format!("https://me:{token}@example.test/x.git");
+    world.git(&mirror, &["config", "remote.origin.url", &url]);
+    let before = world.read("mirror.git/config").unwrap();
+    assert!(before.contains(token), "control");
+    for backend in ["native", "bubblewrap"] {
+        let look = "grep -c 1L2m3N4o5 mirror.git/config; echo x >> mirror.git/config; git -C mirror.git log --format=%s -1";
+        let done = world.sh_with(&["--backend", backend], look).expect(0);
+        assert_eq!(done.text().lines().next(), Some("0"), "{backend}: {}", done.text());
+        assert_eq!(world.read("mirror.git/config").unwrap(), before, "{backend}");
+    }
+}
+
+/// What the user's own configuration, or a `~` in that of the repository, leads to in the workspace is as good as that configuration.
+#[test]
+fn files_that_host_settings_lead_to_are_held() {
+    const HOOK: &str = "mkdir -p .githooks; printf '#!/bin/sh\\ntouch mark\\n' > .githooks/pre-commit; chmod +x .githooks/pre-commit";
+    const SHARED: &str = "printf '[core]\\n\\tfsmonitor = \"touch $PWD/mark; false\"\\n' > shared.cfg";
+    for (setting, value, plant) in [
+        ("--local core.hooksPath", "~/proj/.githooks", HOOK),
+        ("--local include.path", "~/proj/shared.cfg", SHARED),
+        ("--global core.hooksPath", ".githooks", HOOK),
+        ("--global core.hooksPath", "~/proj/.githooks", HOOK),
+        ("--global include.path", "~/proj/shared.cfg", SHARED),
+        ("--global includeIf.gitdir:~/proj/.path", "~/proj/shared.cfg", SHARED),
+    ] {
+        let mut world = World::new();
+        world.workspace = world.home.canonicalize().unwrap().join("proj");
+        fs::create_dir_all(&world.workspace).unwrap();
+        world.repository();
+        let on_host = |command: &str| finish(world.host("sh").args(["-c", command]), b"");
+        on_host(&format!("git config {setting} '{value}'")).expect(0);
+        let commit = "git -c user.name=a -c user.email=a commit -q --allow-empty -m x";
+        let mark = world.workspace.join("mark");
+        let done = world.sh(plant);
+        on_host(commit);
+        assert!(!mark.exists(), "{setting} {value}: {}", done.err);
+        on_host(plant).expect(0);
+        on_host(commit);
+        assert!(mark.exists(), "control: {setting} {value}");
+    }
+}
+
+/// Git of the host reads files that only a variable of the user's shell names, also one that is not there yet.
+#[test]
+fn configurations_that_variables_name_are_held() {
+    const EVIL: &str = "[core]\n\tfsmonitor = \"touch $PWD/mark; false\"\n";
+    for (variable, value, file) in [
+        ("GIT_CONFIG_GLOBAL", "settings", "settings"),
+        ("GIT_CONFIG_SYSTEM", "settings", "settings"),
+        ("XDG_CONFIG_HOME", "etc", "etc/git/config"),
+    ] {
+        let world = World::new();
+        world.repository();
+        let value = world.workspace.canonicalize().unwrap().join(value);
+        let plant = format!("mkdir -p etc/git; printf '{EVIL}' > {file}");
+        let mark = world.workspace.join("mark");
+        let status = || finish(world.host("sh").args(["-c", "git status"]).env(variable, &value), b"");
+        let mut fenced = world.ringfence();
+        fenced.env(variable, &value).args(["run", "--", "sh", "-c", &plant]);
+        let done = finish(&mut fenced, b"");
+        status();
+        assert!(!mark.exists(), "{variable}: {}", done.err);
+        let content = EVIL.replace("$PWD", &world.workspace.display().to_string()).replace("\\", "");
+        let mut written = world.ringfence();
+        written.env(variable, &value).args(["file", "write", file]);
+        let done = finish(&mut written, content.as_bytes());
+        status();
+        assert!(!mark.exists(), "file tool: {variable}: {}", done.err);
+        finish(world.host("sh").args(["-c", &plant]), b"").expect(0);
+        status();
+        assert!(mark.exists(), "control: {variable}");
+    }
+}
+
+/// A user whose git takes hooks from every checkout takes none from a repository that a command has made.
+#[test]
+fn hooks_that_the_user_takes_from_every_checkout_are_held_in_new_repositories() {
+    const PLANT: &str = "git init -q lib; mkdir lib/.githooks; printf '#!/bin/sh\ntouch mark\n' > lib/.githooks/pre-commit; \
+                         chmod +x lib/.githooks/pre-commit; echo x > lib/.githooks/readme";
+    let world = World::new();
+    world.repository();
+    let on_host = |command: &str| finish(world.host("sh").args(["-c", command]), b"");
+    on_host("git config --global core.hooksPath .githooks").expect(0);
+    let commit = "git -C lib -c user.name=a -c user.email=a commit -q --allow-empty -m x";
+    let mark = world.workspace.join("lib/mark");
+    let done = world.sh(PLANT).expect(0).says("held.git-hook");
+    on_host(commit).expect(0);
+    assert!(!mark.exists(), "{}", done.err);
+    assert!(world.workspace.join("lib/.githooks/readme").exists(), "what is no hook stays");
+    on_host("rm -r lib").expect(0);
+    on_host(PLANT).expect(0);
+    on_host(commit).expect(0);
+    assert!(mark.exists(), "control");
+}
+
 /// A hook of the workspace runs inside with everything else, and aliases of the host's user do not exist there.
 #[test]
 fn hooks_run_inside_the_fence_and_the_operators_aliases_do_not() {

@@ -26,7 +26,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Status, Streaming};
 use tonic_types::{ErrorInfo, StatusExt as _};
 
-use crate::patience::PATIENCE;
+use crate::test_timeouts::PATIENCE;
 
 /// One connection, with the token that every request on it shows.
 #[derive(Clone)]

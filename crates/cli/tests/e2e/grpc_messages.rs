@@ -41,18 +41,18 @@ impl About<'_> {
                 profile: Some("danger".to_owned()),
                 ..Default::default()
             }),
-            Method::SessionList => bytes(&v1::ListSessionsRequest { all: true }),
+            Method::SessionList => bytes(&v1::ListSessionsRequest { include_ended: true }),
             Method::SessionShow => bytes(&v1::GetSessionRequest { session }),
             Method::SessionStop => bytes(&v1::StopSessionRequest { session, grace_ms: Some(10) }),
-            Method::SessionReport => {
+            Method::SessionReportActivity => {
                 let (kind, text) = ("k".to_owned(), "t".to_owned());
-                bytes(&v1::ReportActivityRequest { session, kind, text })
+                bytes(&v1::ReportActivityRequest { session, activity: kind, claim: text })
             }
             Method::CallExec => bytes(&v1::ExecRequest { command: command(), background: false }),
-            Method::CallRun => bytes(&v1::RunRequest { command: command() }),
+            Method::CallExecStream => bytes(&v1::ExecStreamRequest { command: command() }),
             Method::CallList => bytes(&v1::ListCallsRequest { session }),
-            Method::Fetch => bytes(&v1::FetchPageRequest { session, url: "http://localhost:1/".to_owned() }),
-            Method::Explain => {
+            Method::CallFetch => bytes(&v1::FetchRequest { session, url: "http://localhost:1/".to_owned() }),
+            Method::PolicyExplain => {
                 let subject = Some(v1::explain_request::Subject::Tool("x".to_owned()));
                 bytes(&v1::ExplainRequest { session, subject })
             }
@@ -123,7 +123,7 @@ impl About<'_> {
                 lifetime_s: Some(1),
             }),
             Method::OperatorAdd => bytes(&v1::AddOperatorRequest { name, rights: rights(), password }),
-            Method::OperatorPassword => bytes(&v1::SetPasswordRequest { name, password }),
+            Method::OperatorSetPassword => bytes(&v1::SetPasswordRequest { name, password }),
             Method::OperatorRemove => bytes(&v1::RemoveOperatorRequest { name }),
             _ => Vec::new(),
         }
@@ -134,12 +134,14 @@ fn of_device_or_pairing(method: Method) -> Vec<u8> {
     let word = || "0".repeat(16);
     let proof = Some(v1::DeviceProof { subject: word(), nonce: word(), signature: word() });
     match method {
-        Method::DeviceAsk => {
-            bytes(&v1::AskToPairRequest { label: "l".to_owned(), key: "none".to_owned(), wants: rights() })
-        }
-        Method::DeviceChallenge => bytes(&v1::AskChallengeRequest { subject: word() }),
-        Method::DeviceProve => bytes(&v1::ProvePairingRequest { proof }),
-        Method::DeviceCollect => bytes(&v1::CollectDeviceRequest { proof }),
+        Method::PairingRequest => bytes(&v1::RequestPairingRequest {
+            label: "l".to_owned(),
+            key: "none".to_owned(),
+            wants: rights(),
+        }),
+        Method::DeviceChallenge => bytes(&v1::RequestChallengeRequest { subject: word() }),
+        Method::PairingProve => bytes(&v1::ProvePairingRequest { proof }),
+        Method::PairingClaim => bytes(&v1::ClaimDeviceTokenRequest { proof }),
         Method::DeviceRefresh => bytes(&v1::RefreshDeviceRequest { proof }),
         Method::PairingApprove => bytes(&v1::ApprovePairingRequest { code: word(), rights: None }),
         Method::PairingRefuse => bytes(&v1::RefusePairingRequest { code: word() }),

@@ -6,9 +6,9 @@ use ringfence_grpc::v1;
 use serde_json::{Value, json};
 
 use crate::agents::{agents, source};
+use crate::daemon_fixture::Served;
 use crate::daemon_rights::token_of;
 use crate::daemon_socket::token_with;
-use crate::served::Served;
 use crate::testkit::{World, finish};
 
 struct Client {
@@ -89,8 +89,9 @@ fn is_told_why(client: &Client) {
     let get = message(&v1::GetSessionRequest { session: unknown.clone() });
     let argv = vec!["true".to_owned()];
     let command = Some(v1::Command { session: unknown.clone(), argv, ..Default::default() });
-    let run = message(&v1::RunRequest { command });
-    let report = v1::ReportActivityRequest { session: unknown, kind: "k".to_owned(), text: "t".to_owned() };
+    let run = message(&v1::ExecStreamRequest { command });
+    let report =
+        v1::ReportActivityRequest { session: unknown, activity: "k".to_owned(), claim: "t".to_owned() };
     let report = message(&report);
     let cases = [
         case("OK", "SessionService/ListSessions", json!({})),
@@ -100,7 +101,7 @@ fn is_told_why(client: &Client) {
             json!({
                 "flow": "both", "token": agent,
                 "message": message(&v1::ReportActivityRequest {
-                    session: session.session.to_string(), kind: "k".to_owned(), text: "t".to_owned()
+                    session: session.session.to_string(), activity: "k".to_owned(), claim: "t".to_owned()
                 }),
             }),
         ),
@@ -133,12 +134,16 @@ fn is_told_why(client: &Client) {
             }),
         ),
         case("INVALID_ARGUMENT", "SessionService/CreateSession", json!({ "message": "ffffffff" })),
-        case("INVALID_ARGUMENT", "CallService/Run", json!({ "message": "ffffffff", "flow": "server" })),
+        case(
+            "INVALID_ARGUMENT",
+            "CallService/ExecStream",
+            json!({ "message": "ffffffff", "flow": "server" }),
+        ),
         case("RESOURCE_EXHAUSTED", "SessionService/CreateSession", json!({ "length": 3 << 20 })),
         case("UNIMPLEMENTED", "SessionService/Nothing", json!({})),
         case("UNIMPLEMENTED", "Nothing/Nothing", json!({ "flow": "server" })),
         case("NOT_FOUND", "SessionService/GetSession", json!({ "message": get })),
-        case("NOT_FOUND", "CallService/Run", json!({ "message": run, "flow": "server" })),
+        case("NOT_FOUND", "CallService/ExecStream", json!({ "message": run, "flow": "server" })),
         // Last: what is refused for its number takes a while to be allowed again.
         case("RESOURCE_EXHAUSTED", "DaemonService/WhoAmI", json!({ "flood": served.socket })),
     ];

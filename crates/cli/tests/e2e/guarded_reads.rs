@@ -1,6 +1,6 @@
 //! What a listed command may read, by what it prints.
 
-use crate::testkit::World;
+use crate::testkit::{World, finish};
 
 const SECRET: &str = "of-the-person-5a1f";
 
@@ -37,6 +37,8 @@ fn git_prints_no_tracked_file_that_must_not_be_read() {
         &["git", "show", blob.trim()],
         &["git", "diff", "HEAD~1", "HEAD", "--", "conf"],
         &["git", "diff", "HEAD~1", "HEAD"],
+        // What excludes them means something else then.
+        &["env", "GIT_LITERAL_PATHSPECS=1", "git", "log", "-p", "--", ".", ":!secrets", ":!conf"],
     ];
     for command in attempts {
         assert!(!prints(&world, "guarded", command), "{command:?}");
@@ -68,4 +70,48 @@ fn a_name_that_sounds_secret_and_a_device_without_end_are_questions() {
         world.run(&flags, &["wc", "-c", device]).expect(126).says("path.device");
     }
     world.run(&["--profile", "guarded"], &["wc", "-c", "/dev/null"]).expect(0);
+}
+
+/// Settings with a login and states are hidden like other logins; what holds none is ordinary.
+#[test]
+fn a_registry_login_and_a_state_are_not_printed() {
+    let world = World::new();
+    world.write("plain.txt", format!("{SECRET}\n"));
+    world.write(".npmrc", format!("//npm.example.org/:_authToken={SECRET}\n"));
+    world.write("terraform.tfstate", format!("{{ \"password\": \"{SECRET}\" }}\n"));
+    world.write(".hg/hgrc", format!("[auth]\nx.password = {SECRET}\n"));
+    // What is taken for a secret is redacted in the output, so what tells is whether a line is found.
+    let finds = |profile: &str, command: &[&str]| world.run(&["--profile", profile], command).code == Some(0);
+    for name in [".npmrc", "terraform.tfstate", ".hg/hgrc"] {
+        assert!(!finds("guarded", &["grep", "-c", "person", name]), "{name}");
+    }
+    for name in [".npmrc", "terraform.tfstate"] {
+        assert!(!finds("guarded", &["grep", "-rc", "person", "--include", name, "."]), "{name}");
+        assert!(!finds("workspace", &["grep", "-c", "person", name]), "{name}");
+    }
+    assert!(finds("guarded", &["grep", "-c", "person", "plain.txt"]), "the control");
+    world.write(".npmrc", format!("registry=https://npm.example.org/\n; {SECRET}\n"));
+    assert!(
+        finds("guarded", &["grep", "-c", "person", ".npmrc"]),
+        "the control: without a login it is visible"
+    );
+}
+
+/// With `-c` and `-s` together dash runs the text and then its input.
+#[test]
+fn a_shell_with_a_text_runs_nothing_from_its_input() {
+    let world = World::new();
+    let attacks: [&[&str]; 3] =
+        [&["sh", "-sc", "ls"], &["dash", "-c", "-s", "ls"], &["sh", "-c", "echo 'touch ran' | sh -cs ls"]];
+    let run = |profile: &str, command: &[&str]| {
+        let mut ringfence = world.ringfence();
+        ringfence.args(["run", "--profile", profile, "--"]).args(command);
+        let code = finish(&mut ringfence, b"touch ran\n").code;
+        (code, std::fs::remove_file(world.workspace.join("ran")).is_ok())
+    };
+    for command in attacks {
+        assert_eq!(run("guarded", command), (Some(126), false), "{command:?}");
+        assert_eq!(run("workspace", command), (Some(0), true), "the control: {command:?}");
+    }
+    assert_eq!(run("guarded", &["sh", "-ec", "cat"]), (Some(0), false), "the control: input is only read");
 }

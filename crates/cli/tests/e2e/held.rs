@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::testkit::{Done, World, eventually, finish};
+use crate::testkit::{Done, World, eventually, finish, is_root};
 
 /// What an agent does below the workspace, a repository with one commit, and what its user does there later.
 struct Attack {
@@ -32,6 +32,24 @@ const ATTACKS: &[Attack] = &[
             "git commit --dry-run",
             "git describe --dirty --always",
         ],
+        rule: "held.git-config",
+    },
+    Attack {
+        name: "zero byte in a subsection of core",
+        plant: "@ printf '[core \"fsmonitor\\0\"]\\n\\tbare = %s\\n' $EVIL >> .git/config; cd ../..; git add vendor/lib 2>/dev/null",
+        host: &["git status", "git diff"],
+        rule: "held.git-config",
+    },
+    Attack {
+        name: "zero byte in a subsection of another section",
+        plant: "@ printf '[diff \"external\\0\"]\\n\\tbinary = %s\\n' $EVIL >> .git/config; echo y > f",
+        host: &["cd vendor/lib && git diff"],
+        rule: "held.git-config",
+    },
+    Attack {
+        name: "zero byte behind a harmless section",
+        plant: "@ printf '[branch \"x\"]\\n\\tx = y\\n[core \"sshcommand\\0\"]\\n\\tabbrev = %s\\n' $EVIL >> .git/config",
+        host: &["cd vendor/lib && timeout 5 git fetch ssh://127.0.0.1:1/x"],
         rule: "held.git-config",
     },
     Attack {
@@ -123,14 +141,105 @@ const ATTACKS: &[Attack] = &[
         host: &["git rebase --continue"],
         rule: "held.git-rebase",
     },
+    Attack {
+        name: "commands of a rebase behind a link",
+        plant: "echo z > readme; git commit -q -am z; git rebase -q -i -x false HEAD~1 2>/dev/null; \
+                echo exec $EVIL > .git/rebase-merge/git-rebase-todo; mv .git/rebase-merge r; ln -s ../r .git/rebase-merge",
+        host: &["git rebase --continue"],
+        rule: "held.git-rebase",
+    },
+    Attack {
+        name: "strategy of a rebase",
+        plant: "# git rebase -q main >/dev/null 2>&1; git checkout -q --theirs g; git add g; mkdir git-merge-x; \
+                cp $EVIL git-merge-x/y; echo x/y > .git/rebase-merge/strategy",
+        host: &["git rebase --continue"],
+        rule: "held.git-rebase",
+    },
+    Attack {
+        name: "strategy of a cherry-pick",
+        plant: "# git checkout -q main; git cherry-pick other~1 other >/dev/null 2>&1; git checkout -q --theirs g; git add g; \
+                mkdir git-merge-x; cp $EVIL git-merge-x/y; git config -f .git/sequencer/opts options.strategy x/y",
+        host: &["git cherry-pick --continue"],
+        rule: "held.git-rebase",
+    },
+    Attack {
+        name: "hook in the index",
+        plant: "FORGE .git/index .git/hooks/post-checkout $(git hash-object -w $EVIL)",
+        host: &["git restore ."],
+        rule: "held.git-path",
+    },
+    Attack {
+        name: "file outside of the checkout in the index of a worktree",
+        plant: "git worktree add -q wt 2>/dev/null; FORGE .git/worktrees/wt/index $TOP/.git/hooks/post-checkout $(git hash-object -w $EVIL)",
+        host: &["cd wt && git checkout -- ."],
+        rule: "held.git-path",
+    },
+    Attack {
+        name: "hook in a shared index",
+        plant: "git update-index --split-index; FORGE .git/sharedindex.* zz/../.git/hooks/post-checkout $(git hash-object -w $EVIL)",
+        host: &["git restore ."],
+        rule: "held.git-path",
+    },
+    Attack {
+        name: "resolution of a conflict in the configuration",
+        plant: "R=.git/rr-cache/0123456789012345678901234567890123456789; mkdir -p $R; cp .git/config $R/preimage; \
+                cp .git/config $R/postimage; git config -f $R/postimage core.fsmonitor $EVIL; \
+                printf '0123456789012345678901234567890123456789.-1\\t.git/config\\0' > .git/MERGE_RR",
+        host: &["git commit -q --allow-empty -m x; git status"],
+        rule: "held.git-path",
+    },
+    Attack {
+        name: "checkout in a git directory",
+        plant: "git init -q a; cd a; mkdir hooks; cp $EVIL hooks/post-checkout; git add hooks; git commit -q -m x; rm -r hooks; \
+                git config core.worktree ../../.git",
+        host: &["(cd a; git checkout -q -- .); git checkout -q -- ."],
+        rule: "held.git-config",
+    },
+    Attack {
+        name: "git file in a git directory",
+        plant: "git init -q a; cd a; mkdir hooks; cp $EVIL hooks/post-checkout; git add hooks; git commit -q -m x; rm -r hooks; \
+                echo gitdir: ../a/.git > ../.git/.git",
+        host: &["(cd .git; git checkout -q -- .); git checkout -q -- ."],
+        rule: "held.git-pointer",
+    },
 ];
+
+/// Adds an entry to an index that git would refuse: file, path and blob. Git does not look at the checksum.
+const FORGE: &str = r#"
+import struct, sys
+file, path, blob = sys.argv[1], sys.argv[2].encode(), bytes.fromhex(sys.argv[3])
+old = open(file, "rb").read()
+count = struct.unpack(">I", old[8:12])[0]
+at, entries = 12, []
+for _ in range(count):
+    end = old.index(b"\0", at + 62)
+    size = (end - at + 8) // 8 * 8
+    entries.append((old[at + 62:end], old[at:at + size]))
+    at += size
+entry = struct.pack(">10I", 0, 0, 0, 0, 0, 0, 0o100755, 0, 0, 0) + blob + struct.pack(">H", len(path)) + path
+entries.append((path, entry + bytes(8 - len(entry) % 8)))
+new = old[:8] + struct.pack(">I", count + 1) + b"".join(entry for _, entry in sorted(entries)) + old[at:-20]
+open(file, "wb").write(new + old[-20:])
+"#;
+
+/// Two branches that change one file: the second of two commits waits for the first.
+const DIVERGED: &str = "git checkout -q -b other; echo 1 > g; git add g; git commit -q -m 1; echo 2 > h; git add h; git commit -q -m 2; \
+                        git checkout -q main; echo x > g; git add g; git commit -q -m x; git checkout -q other;";
 
 /// The same with a repository in the home of the sandbox, which the host has too.
 const FROM_HOME: &[(&str, &str, &str)] = &[
     ("git file", "echo gitdir: $HOSTHOME/evil/.git > src/.git", "held.git-pointer"),
     ("link called .git", "ln -s $HOSTHOME/evil/.git src/.git", "held.git-pointer"),
     ("link in place of a directory", "rm -r src; ln -s $HOSTHOME/evil src", "held.link"),
+    (
+        "git file through a directory that is not there yet",
+        "echo gitdir: build/../../../../../../../../../../../../..$HOSTHOME/evil/.git > src/.git",
+        "held.git-pointer",
+    ),
 ];
+
+/// What the host does: a build makes a directory, and git is asked.
+const LATER: &str = "mkdir -p src/build; cd src && git status";
 
 fn world() -> (World, PathBuf) {
     let world = World::new();
@@ -147,7 +256,9 @@ fn world() -> (World, PathBuf) {
 fn script(world: &World, plant: &str) -> String {
     let identity = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a;";
     let top = world.workspace.display();
-    format!("{identity} TOP={top}; EVIL=$TOP/evil; {}", plant.replace('@', NESTED))
+    let plant = plant.replace('@', NESTED).replace('#', DIVERGED);
+    let plant = plant.replace("FORGE", &format!("python3 -c '{FORGE}'"));
+    format!("{identity} TOP={top}; EVIL=$TOP/evil; {plant}")
 }
 
 fn on_host(world: &World, command: &str) -> Done {
@@ -159,7 +270,7 @@ fn on_host(world: &World, command: &str) -> Done {
 fn held(world: &World) -> Vec<Value> {
     let events = world.all_records().into_iter().map(|record| record["event"].clone());
     events
-        .filter(|event| event["kind"] == "held")
+        .filter(|event| event["kind"] == "changes-held")
         .flat_map(|event| event["changes"].as_array().unwrap().clone())
         .collect()
 }
@@ -201,10 +312,10 @@ fn nothing_leads_git_of_the_host_into_the_home_of_commands() {
         let plant = plant.replace("$HOSTHOME", &home.display().to_string());
         let done = world.sh(&script(&world, &plant));
         assert!(done.err.contains(rule), "{name}: {}", done.err);
-        on_host(&world, "cd src && git status");
+        on_host(&world, LATER);
         assert!(!mark.exists(), "{name}");
         on_host(&world, &script(&world, &format!("rm -rf src; mkdir src; {plant}")));
-        on_host(&world, "cd src && git status");
+        on_host(&world, LATER);
         assert!(mark.exists(), "control: {name}");
     }
 }
@@ -287,6 +398,18 @@ fn what_the_host_has_made_is_left_alone() {
     assert!(!mark.exists());
 }
 
+/// Mounts do not hold what is in a bare repository of the host; the look at the end does.
+#[test]
+fn attributes_of_a_bare_repository_are_held() {
+    let (world, _) = world();
+    world.git(&world.workspace, &["init", "-q", "--bare", "bare.git"]);
+    let plant = "mkdir -p bare.git/info; echo '* diff=x' > bare.git/info/attributes";
+    world.sh(plant).expect(0).says("held.git-attributes");
+    assert!(world.read("bare.git/info/attributes").is_none());
+    on_host(&world, plant).expect(0);
+    assert!(world.read("bare.git/info/attributes").is_some(), "control");
+}
+
 /// The supervisor is killed before its last look: the next start makes it.
 #[test]
 fn what_a_killed_session_left_is_made_ineffective_by_the_next_start() {
@@ -354,10 +477,129 @@ fn file_tools_make_no_repository_that_executes() {
     }
     on_host(&world, "cd src && git status");
     assert!(!mark.exists());
-    assert_eq!(rules(&held(&world)), ["held.git-config"]);
+    let changes = held(&world);
+    assert_eq!(
+        rules(&changes),
+        ["held.git-config"; 2],
+        "a git directory is not its own checkout: {changes:?}"
+    );
     world.write("src/config", &config);
     on_host(&world, "cd src && git status");
     assert!(mark.exists(), "control");
+}
+
+/// Which directory a repository shares with may be said before that directory has anything in it.
+#[test]
+fn file_tools_make_no_repository_in_two_places() {
+    let (world, mark) = world();
+    let config = format!(
+        "[core]\nrepositoryformatversion = 0\nsshCommand = \"echo ran >> {}; false\"\n[remote \"origin\"]\nurl = ssh://127.0.0.1:1/x\n",
+        mark.display()
+    );
+    fs::create_dir_all(world.workspace.join("common/objects")).unwrap();
+    fs::create_dir_all(world.workspace.join("common/refs")).unwrap();
+    for (path, content) in
+        [("src/HEAD", "ref: refs/heads/x\n"), ("src/commondir", "../common\n"), ("common/config", &config)]
+    {
+        world.file(&["write", path], content.as_bytes()).expect(0);
+    }
+    on_host(&world, "cd src && git fetch");
+    assert!(!mark.exists());
+    assert_eq!(rules(&held(&world)), ["held.git-config"]);
+    world.write("common/config", &config);
+    on_host(&world, "cd src && git fetch");
+    assert!(mark.exists(), "control");
+}
+
+/// What a session has planted is not the host's own to one that begins meanwhile: it could plant it again later.
+#[test]
+fn sessions_do_not_vouch_for_each_other() {
+    let (world, mark) = world();
+    // Mounts hold the configuration of a `.git` that is there at the start by themselves, and not this one.
+    let plant = "mkdir -p x/objects x/refs; cp settings x/config; echo ref: refs/heads/x > x/HEAD";
+    let settings = "[core]\nrepositoryformatversion = 0\nbare = false\nworktree = .\nfsmonitor = ";
+    world.write("settings", format!("{settings}{}\n", world.workspace.join("evil").display()));
+    let begin = |command: &str| {
+        let mut run = world.ringfence();
+        run.args(["run", "--", "sh", "-c", command]).stdin(Stdio::null()).stdout(Stdio::null());
+        run.stderr(Stdio::null()).spawn().unwrap()
+    };
+    let exists = |name: &str| world.workspace.join(name).exists();
+    let mut first =
+        begin(&format!("while [ ! -e stop ]; do {plant}; touch planted; sleep 0.05; done; rm -r x"));
+    eventually("the first plants", || exists("planted"));
+    let mut second = begin(&format!("touch begun; while [ ! -e over ]; do sleep 0.1; done; {plant}"));
+    eventually("the second runs", || exists("begun"));
+    world.write("stop", "");
+    assert!(first.wait().unwrap().success());
+    assert!(!exists("x"), "the first is over and has left nothing");
+    world.write("over", "");
+    second.wait().unwrap();
+    assert!(exists("x/HEAD"), "the second has planted it again");
+    on_host(&world, "cd x && git status");
+    assert!(!mark.exists(), "{:?}", held(&world));
+    on_host(&world, plant);
+    on_host(&world, "cd x && git status");
+    assert!(mark.exists(), "control");
+}
+
+/// Directories in each other that cannot be listed take a look for each. Root lists them all the same.
+#[test]
+fn a_call_fails_when_the_look_at_its_end_is_not_finished() {
+    let (world, mark) = world();
+    // More than the looks at the end of the call and of its session uncover.
+    let deep = format!("deep{}", "/d".repeat(200));
+    let close = "p=$PWD; while [ $p != $TOP ]; do chmod 0111 $p; p=${p%/*}; done";
+    let plant = format!("git init -q {deep}; cd {deep}; git config core.fsmonitor $EVIL; {close}");
+    let done = world.sh(&script(&world, &plant));
+    let status = format!("git -C {deep} status");
+    if !is_root() {
+        assert_eq!(done.code, Some(125), "{}", done.err);
+        done.says("held.unfinished").says("could not be looked through to the end");
+        on_host(&world, &status);
+        assert!(mark.exists(), "control: it was not finished");
+        fs::remove_file(&mark).unwrap();
+        // Each start goes on where the one before has ended, and says so until it is done.
+        world.sh("true").expect(0).says("held.unfinished");
+        world.sh("true").expect(0).says("held.closed-directory");
+    }
+    on_host(&world, &status);
+    assert!(!mark.exists());
+    assert!(rules(&held(&world)).contains(&"held.git-config"));
+}
+
+/// What a configuration of the host leads to is as good as that configuration.
+#[test]
+fn what_the_host_includes_is_looked_at() {
+    let (world, mark) = world();
+    world.git(&world.workspace, &["init", "-q", "--bare", "bare.git"]);
+    let bare = world.workspace.join("bare.git");
+    world.git(&bare, &["config", "include.path", "../included"]);
+    world.git(&bare, &["config", "core.hooksPath", "../own-hooks"]);
+    let editor = "[core]\n\teditor = vim\n";
+    world.write("included", editor);
+    world.write("own-hooks/notes", "x");
+    let status = "git --git-dir bare.git --work-tree . status";
+    let commit = "git --git-dir bare.git --work-tree src commit -q --allow-empty -m x";
+    let plants = [
+        "git config -f included core.fsmonitor $EVIL",
+        "printf '[core \"fsmonitor\\0\"]\\n\\tbare = %s\\n' $EVIL >> included",
+        "cp $EVIL own-hooks/pre-commit",
+    ];
+    for (plant, host) in plants.iter().zip([status, status, commit]) {
+        let done = world.sh(&script(&world, plant));
+        on_host(&world, host);
+        assert!(!mark.exists(), "{plant}: {}", done.err);
+        // A file with a zero byte is put aside as a whole.
+        let kept = world.read("included").or_else(|| world.read("included.held-by-ringfence.1")).unwrap();
+        assert!(kept.contains("vim") && world.read("own-hooks/notes").is_some());
+        on_host(&world, &script(&world, plant));
+        on_host(&world, host);
+        assert!(mark.exists(), "control: {plant}");
+        fs::remove_file(&mark).unwrap();
+        world.write("included", editor);
+    }
+    assert_eq!(rules(&held(&world)), ["held.git-config", "held.git-config", "held.git-hook"]);
 }
 
 /// Other systems take orders from their directories as well.

@@ -43,6 +43,7 @@ fn help_of_each_command_has_the_essentials() {
                 "checkpoint",
                 "rotate-key",
                 "acknowledge",
+                "restart",
             ],
         ),
         (&["ledger", "verify", "--help"], &["--head", "--checkpoint", "--key", "--proof", "Exit code"]),
@@ -53,13 +54,21 @@ fn help_of_each_command_has_the_essentials() {
         (
             &["session", "--help"],
             &[
-                "create", "run", "calls", "logs", "signal", "input", "cancel", "activity", "report",
+                "create",
+                "run",
+                "calls",
+                "logs",
+                "signal",
+                "input",
+                "cancel",
+                "activity",
+                "report-activity",
                 "Examples",
             ],
         ),
         (
             &["session", "create", "--help"],
-            &["--memory", "--pids", "--cpu-time", "--open-files", "--file-size", "--json"],
+            &["--memory", "--pids", "--cpu-time", "--max-open-files", "--file-size", "--json"],
         ),
         (
             &["session", "run", "--help"],

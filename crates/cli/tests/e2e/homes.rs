@@ -40,13 +40,13 @@ fn files_with(directory: &Path, text: &str) -> Vec<PathBuf> {
 }
 
 fn set_secret(world: &World, arguments: &[&str]) {
-    configure(world, "[leaks.stored]\noutput = \"flag\"\narguments = \"flag\"\n");
+    configure(world, "[leaks.stored_secrets]\noutput = \"flag\"\narguments = \"flag\"\n");
     finish(world.ringfence().args(["secret", "set"]).args(arguments), VALUE.as_bytes()).expect(0);
 }
 
 fn notes(world: &World) -> Vec<String> {
     let records = world.records();
-    let settled = records.iter().filter(|record| record["event"]["kind"] == "settled");
+    let settled = records.iter().filter(|record| record["event"]["kind"] == "call-settled");
     let notes = settled.filter_map(|record| record["event"]["notes"].as_array().cloned()).flatten();
     notes.map(|note| note.as_str().unwrap().to_owned()).collect()
 }
@@ -243,4 +243,16 @@ fn the_hook_of_an_agent_has_the_home_of_that_agent() {
     let done: Done = finish(world.host("sh").args(["-c", &command]), b"");
     assert_eq!(done.expect(0).text(), "");
     assert_eq!(world.sh_with(&["--agent", "claude-code"], "cat ~/own").expect(0).text(), "own\n");
+}
+
+/// Its probes have workspaces of their own that are gone afterwards.
+#[test]
+fn an_examination_leaves_no_homes() {
+    let world = World::new();
+    world.sh("true").expect(0);
+    let homes = world.state.join("ringfence/homes");
+    let before = crate::testkit::names(&homes);
+    assert_eq!(before.len(), 1, "a run keeps its own");
+    finish(world.ringfence().args(["doctor", "--json"]), b"").expect(0);
+    assert_eq!(crate::testkit::names(&homes), before);
 }

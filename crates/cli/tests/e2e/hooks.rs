@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -82,7 +83,7 @@ fn a_command_is_rewritten_to_run_inside_the_fence() {
     assert!(!outside.join("out").exists());
     assert_eq!(done.text(), "");
     let records = world.records();
-    let intent = events(&records, "intent")[0];
+    let intent = events(&records, "call-intended")[0];
     assert_eq!(intent["call"]["argv"], json!(["/bin/bash", "-c", attempt]));
     assert!(world.all_records().iter().any(|record| record["event"]["agent"] == "claude-code"));
 }
@@ -121,7 +122,7 @@ fn what_a_repository_puts_into_the_environment_changes_nothing() {
         .env("XDG_CONFIG_HOME", &other);
     finish(&mut command, b"").expect(0);
     assert!(world.read("made").is_some());
-    assert_eq!(events(&world.records(), "intent").len(), 1, "it is in the ledger of the operator");
+    assert_eq!(events(&world.records(), "call-intended").len(), 1, "it is in the ledger of the operator");
     assert!(fs::read_dir(&other).unwrap().next().is_none());
 }
 
@@ -136,8 +137,9 @@ fn a_file_tool_is_judged_by_its_path_and_written_down() {
     assert_eq!(claude(&world, "Write", &write("src/a.rs"))["permissionDecision"], "allow");
     assert_eq!(claude(&world, "Read", &json!({ "file_path": "src/a.rs" }))["permissionDecision"], "allow");
     let records = world.records();
-    assert_eq!(events(&records, "intent").len(), 2);
-    let left: Vec<&Value> = events(&records, "settled").iter().map(|event| &event["left_to"]).collect();
+    assert_eq!(events(&records, "call-intended").len(), 2);
+    let left: Vec<&Value> =
+        events(&records, "call-settled").iter().map(|event| &event["delegated_to"]).collect();
     assert_eq!(left, ["the tool `Write` of claude-code", "the tool `Read` of claude-code"]);
 
     for (tool, input, rule) in [
@@ -161,7 +163,7 @@ fn a_file_tool_is_judged_by_its_path_and_written_down() {
         assert!(reason.contains(&format!("rule: {rule}")), "{tool} {input}: {reason}");
         assert!(reason.contains("instead: ") && reason.contains("nothing was done"), "{reason}");
     }
-    assert_eq!(events(&world.records(), "refused").len(), 15);
+    assert_eq!(events(&world.records(), "call-refused").len(), 15);
     world.ledger_tool(&["verify"]).expect(0);
 }
 
@@ -264,22 +266,51 @@ fn while_claude_code_plans_its_own_rules_hold() {
 fn the_sandbox_of_codex_is_left_to_codex() {
     let world = World::new();
     let transcript = world.home.join("rollout.jsonl");
+    let meta = json!({ "type": "session_meta", "payload": { "cwd": world.workspace } });
     let line = json!({
-        "type": "turn_context", "payload": { "turn_id": "t", "sandbox_policy": { "type": "workspace-write" } },
+        "type": "turn_context",
+        "payload": { "turn_id": "t", "cwd": world.workspace, "sandbox_policy": { "type": "workspace-write" } },
     });
-    fs::write(&transcript, line.to_string()).unwrap();
+    fs::write(&transcript, format!("{meta}\n{line}\n")).unwrap();
     let mut request = sent(&world, "codex", "Bash", &json!({ "command": "true" }));
     request["transcript_path"] = json!(transcript);
     request["turn_id"] = json!("t");
     assert!(raw(&world, "codex", request.to_string().as_bytes()).expect(0).out.is_empty());
     let records = world.records();
-    assert_eq!(events(&records, "settled")[0]["left_to"], "the tool `Bash` of codex");
+    assert_eq!(events(&records, "call-settled")[0]["delegated_to"], "the tool `Bash` of codex");
     request["turn_id"] = json!("another");
     let answer = raw(&world, "codex", request.to_string().as_bytes()).expect(0).json();
     assert!(
         answer["hookSpecificOutput"]["updatedInput"]["command"].is_string(),
         "not known: inside our fence"
     );
+    request["transcript_path"] = Value::Null;
+    raw(&world, "codex", request.to_string().as_bytes()).expect(2).says("has no record of this turn");
+}
+
+/// A model names any directory with a call, also one with a policy of its own.
+#[test]
+fn the_directory_of_a_call_does_not_choose_the_workspace() {
+    let world = World::new();
+    let outside = world.beside("outside");
+    fs::create_dir(outside.join(".ringfence")).unwrap();
+    fs::write(outside.join(".ringfence/policy.toml"), "schema = 1\n").unwrap();
+    let transcript = world.home.join("rollout.jsonl");
+    let meta = json!({ "type": "session_meta", "payload": { "cwd": world.workspace } });
+    fs::write(&transcript, meta.to_string()).unwrap();
+    for (agent, tool) in [("codex", "Bash"), ("cursor", "Shell")] {
+        let mut request = sent(&world, agent, tool, &json!({ "command": "true" }));
+        request["cwd"] = json!(outside);
+        let workspace = |request: &Value, expected: &Path| {
+            let answer = raw(&world, agent, request.to_string().as_bytes()).expect(0).text();
+            assert!(answer.contains(&format!("'--workspace={}'", expected.display())), "{agent}: {answer}");
+        };
+        workspace(&request, &outside);
+        request["workspace_roots"] = json!([world.workspace]);
+        request["transcript_path"] = json!(transcript);
+        request["turn_id"] = json!("t");
+        workspace(&request, &world.workspace);
+    }
 }
 
 #[test]
@@ -295,6 +326,26 @@ fn what_needs_a_person_is_refused_where_nobody_is() {
         events(&records, "approval-decided").iter().map(|event| &event["answer"]).collect();
     assert_eq!(answers, ["unreachable", "unreachable"]);
     denied(&world, "Bash", &json!({ "command": "rm -rf ." }));
+}
+
+/// A text beside an edit, which the tool does not read, is not what the person reads instead of the edit.
+#[test]
+fn a_question_about_an_edit_shows_the_edit() {
+    let world = World::new();
+    guarded(&world);
+    let write = json!({ "file_path": "Makefile", "content": "harmless" });
+    let mut edit = write.clone();
+    edit["old_string"] = json!("a");
+    edit["new_string"] = json!("all: evil");
+    for (tool, input) in [("Edit", &edit), ("Write", &write)] {
+        denied(&world, tool, input);
+    }
+    let records = world.records();
+    let asked = events(&records, "approval-requested");
+    let prompts: Vec<String> = asked.iter().map(|event| event["prompt"].to_string()).collect();
+    assert!(prompts[0].contains("all: evil"), "{}", prompts[0]);
+    assert!(prompts[1].contains("[\"harmless\"]"), "the control: {}", prompts[1]);
+    assert_ne!(asked[0]["call"]["sha256"], asked[1]["call"]["sha256"], "the answer is bound to the edit");
 }
 
 #[test]

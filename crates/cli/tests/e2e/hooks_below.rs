@@ -105,7 +105,7 @@ fn settings_that_switch_off_all_hooks_stop_everything() {
                 let answer = hook(&world, "sub/deep", tool, &input).expect(0).json();
                 let answer = &answer["hookSpecificOutput"];
                 assert_eq!(answer["permissionDecision"], "deny", "{answer}");
-                assert!(answer["permissionDecisionReason"].as_str().unwrap().contains("hook.unplugged"));
+                assert!(answer["permissionDecisionReason"].as_str().unwrap().contains("hook.disabled"));
             }
         }
         fs::write(&file, "{\"disableAllHooks\": false}").unwrap();

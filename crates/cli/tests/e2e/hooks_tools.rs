@@ -86,8 +86,11 @@ fn a_question_about_a_tool_is_answered_in_the_queue() {
     let all = world.records();
     let asked = events(&all, "approval-requested");
     assert_eq!((&asked[0]["call"]["kind"], &asked[0]["call"]["name"]), (&json!("tool"), &json!("mcp__a__b")));
-    let left = events(&all, "settled");
-    assert!(left.iter().all(|event| event["left_to"] == "the tool `mcp__a__b` of claude-code"), "{left:?}");
+    let left = events(&all, "call-settled");
+    assert!(
+        left.iter().all(|event| event["delegated_to"] == "the tool `mcp__a__b` of claude-code"),
+        "{left:?}"
+    );
     assert_eq!(left.len(), 4);
 }
 
@@ -105,12 +108,12 @@ fn a_tool_of_another_program_is_written_down_and_searched_for_secrets() {
         let (clean, said) = claude(&world, tool, &json!({ "body": { "text": "hello" } }));
         assert_eq!(clean, decision, "{said}");
         let records = world.records();
-        let (intent, settled) = (events(&records, "intent"), events(&records, "settled"));
+        let (intent, settled) = (events(&records, "call-intended"), events(&records, "call-settled"));
         let (intent, settled) = (intent.last().unwrap(), settled.last().unwrap());
         assert_eq!((&intent["call"]["name"], &intent["decision"]), (&json!(tool), &json!(decision)));
         assert_eq!(intent["call"]["input"], json!({ "body": { "text": "hello" } }).to_string());
         assert_eq!(intent["call"]["sha256"].as_str().unwrap().len(), 64);
-        assert_eq!(settled["left_to"], to);
+        assert_eq!(settled["delegated_to"], to);
         let leak = json!({ "body": { "text": format!("a {value} b") } });
         let (decision, said) = claude(&world, tool, &leak);
         assert_eq!(decision, "deny", "{said}");
@@ -118,7 +121,7 @@ fn a_tool_of_another_program_is_written_down_and_searched_for_secrets() {
     }
     let ledger = format!("{:?}", world.all_records());
     assert!(!ledger.contains(&value));
-    assert_eq!(events(&world.records(), "refused").len(), 2);
+    assert_eq!(events(&world.records(), "call-refused").len(), 2);
 }
 
 #[test]
@@ -142,8 +145,8 @@ fn a_page_is_written_down_and_searched_for_secrets() {
     let (decision, said) = page("https://web.test/a".to_owned(), "x");
     assert_eq!(decision, "allow", "{said}");
     let records = world.records();
-    assert_eq!(events(&records, "intent")[0]["call"]["url"], "https://web.test/a");
-    assert_eq!(events(&records, "settled")[0]["left_to"], "the tool `WebFetch` of claude-code");
+    assert_eq!(events(&records, "call-intended")[0]["call"]["url"], "https://web.test/a");
+    assert_eq!(events(&records, "call-settled")[0]["delegated_to"], "the tool `WebFetch` of claude-code");
     for (url, prompt) in
         [(format!("https://web.test/{value}"), "x"), ("https://web.test/b".to_owned(), value.as_str())]
     {
@@ -187,8 +190,11 @@ fn a_question_about_a_page_is_answered_in_the_queue() {
     let all = world.records();
     let asked = events(&all, "approval-requested");
     assert_eq!((&asked[0]["call"]["kind"], &asked[0]["call"]["by"]), (&json!("fetch"), &json!("agent")));
-    let left = events(&all, "settled");
-    assert!(left.iter().all(|event| event["left_to"] == "the tool `WebFetch` of claude-code"), "{left:?}");
+    let left = events(&all, "call-settled");
+    assert!(
+        left.iter().all(|event| event["delegated_to"] == "the tool `WebFetch` of claude-code"),
+        "{left:?}"
+    );
     assert_eq!(left.len(), 3);
 }
 

@@ -219,7 +219,7 @@ fn what_cannot_be_edited_is_left_alone() {
 fn a_person_is_shown_the_change_and_asked() {
     let world = home();
     for (key, written) in [(&b"n\n"[..], false), (b"\n", false), (b"y\n", true)] {
-        let terminal = Terminal::new(40, 120);
+        let terminal = Terminal::new(60, 120);
         let mut command = world.ringfence();
         command
             .args(["init", "claude-code"])
@@ -345,7 +345,7 @@ fn doctor_tries_every_hook_and_says_what_mends_one_that_is_broken() {
         assert_eq!(of(&all, agent)["fires"], true, "{all}");
     }
     let probes = world.records();
-    let probes = crate::approvals::events(&probes, "refused");
+    let probes = crate::approvals::events(&probes, "call-refused");
     assert!(
         probes.len() == 6 && probes.iter().all(|event| event["call"]["path"].to_string().contains("probe-"))
     );

@@ -4,16 +4,16 @@
 pub(crate) mod client;
 pub(crate) mod daemon;
 
-use std::cell::RefCell;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
 
 use rustix::process::Pid;
 use serde_json::Value;
 
-use crate::patience::{Patient, end, ended};
+use crate::test_timeouts::{Patient, end, ended};
 use crate::testkit::{Done, World, binary, finish};
 
 const PROGRAM: &str = include_str!("internet/internet.py");
@@ -23,7 +23,7 @@ pub(crate) struct Internet {
     /// Of the servers: certificates, what they serve, who came.
     pub(crate) place: PathBuf,
     holder: Child,
-    answers: RefCell<BufReader<Patient<ChildStdout>>>,
+    answers: Mutex<BufReader<Patient<ChildStdout>>>,
 }
 
 impl Internet {
@@ -41,7 +41,7 @@ impl Internet {
         command.arg("python3").arg(place.join("internet.py")).arg("hold").arg(&place);
         command.env_clear().env("PATH", PATH).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut holder = command.spawn().unwrap();
-        let answers = RefCell::new(BufReader::new(Patient(holder.stdout.take().unwrap())));
+        let answers = Mutex::new(BufReader::new(Patient(holder.stdout.take().unwrap())));
         let internet = Self { world, place, holder, answers };
         assert_eq!(internet.answer(), "ready\n", "the namespaces cannot be made");
         internet
@@ -49,7 +49,7 @@ impl Internet {
 
     fn answer(&self) -> String {
         let mut line = String::new();
-        self.answers.borrow_mut().read_line(&mut line).unwrap();
+        self.answers.lock().unwrap().read_line(&mut line).unwrap();
         line
     }
 

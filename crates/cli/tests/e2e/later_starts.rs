@@ -1,6 +1,9 @@
 //! What a command leaves in a workspace does not keep its owner from starting again, and hides nothing from the next fence.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use crate::testkit::World;
 
@@ -38,6 +41,71 @@ fn nothing_in_the_workspace_makes_a_later_start_fail() {
         // What the test made is to be removed by whoever made it.
         world.host("chmod").args(["-R", "u+rwx", "."]).output().unwrap();
         world.host("find").args([".", "-delete"]).output().unwrap();
+    }
+}
+
+/// A directory that a command closes is open again when the command has ended, for root too: commands of root have no right to
+/// enter it, and the next start would be refused.
+#[test]
+fn what_a_command_has_closed_is_opened_again() {
+    for closed in [".", "sub", ".git"] {
+        let world = World::new();
+        world.repository();
+        world.write("sub/file", "x");
+        // Without the `.` at its end: only a path that ends at a closed directory can be asked for its mode.
+        let place: PathBuf = world.workspace.join(closed).components().collect();
+        let mode = || fs::metadata(&place).unwrap().permissions().mode() & 0o700;
+        world.run(&[], &["chmod", "000", closed]).expect(0).says("held.closed-directory");
+        assert_eq!(mode(), 0o700, "{closed}");
+        world.sh("git status >/dev/null && cat sub/file").expect(0);
+        world.host("chmod").args(["000", closed]).output().unwrap();
+        assert_eq!(mode(), 0, "control: {closed}");
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+/// What lists a git directory does so by descriptors: its path may be longer than the kernel takes.
+#[test]
+fn git_directories_at_the_end_of_long_paths_do_not_keep_a_start_from_working() {
+    const MAKE: &str = "import os, sys\nroom = int(sys.argv[1]) - len(os.getcwd())\nwhile room > 0:\n    name = 'd' * min(200, max(1, room - 1))\n    os.mkdir(name); os.chdir(name)\n    room -= len(name) + 1\nfor name in sys.argv[2:]:\n    os.makedirs(name)\n";
+    for length in (4040..=4100).step_by(6) {
+        let world = World::new();
+        world.repository();
+        let length = length.to_string();
+        let parts = [".git/objects", ".git/refs", ".git/worktrees/w", ".git/modules/m/n"];
+        let command = [&["python3", "-c", MAKE, length.as_str()][..], &parts].concat();
+        world.run(&[], &command).expect(0);
+        let done = world.sh("cat readme");
+        assert_eq!(done.code, Some(0), "{length}: {}", done.err);
+        world.file(&["read", "readme"], b"").expect(0);
+        world.host("find").args([".", "-delete"]).output().unwrap();
+    }
+}
+
+/// Thousands of directories with one protected name each: a start takes seconds, or is refused in seconds, and the repository and
+/// the working directory stay open.
+#[test]
+fn many_small_protected_directories_do_not_delay_a_later_start() {
+    for (count, name) in [(24000, ".claude"), (24000, ".env"), (60000, ".claude")] {
+        let world = World::new();
+        world.repository();
+        world.write("src/code", "x\n");
+        let make = match name {
+            ".claude" => format!("seq {count} | sed 's,.*,d&/.claude,' | xargs mkdir -p"),
+            _ => format!(
+                "seq {count} | sed 's,.*,d&,' | xargs mkdir -p; seq {count} | sed 's,.*,d&/.env,' | xargs touch"
+            ),
+        };
+        world.sh(&make).expect(0);
+        let begun = Instant::now();
+        let done = world.sh("git status --short >/dev/null && cat src/code");
+        let took = begun.elapsed();
+        println!("{count} {name}: {took:?} {:?}", done.code);
+        assert!(took < Duration::from_secs(30), "{count} {name}: {took:?}");
+        match count {
+            24000 => assert_eq!(done.text(), "x\n", "{}", done.err),
+            _ => drop(done.expect(125).says("more hidden and protected files than can be mounted")),
+        }
     }
 }
 

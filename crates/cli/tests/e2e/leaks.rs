@@ -8,18 +8,18 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 
+use crate::approval_notifications::{Server, hooked, secret as webhook_secret};
 use crate::approvals::{alone, approvals, configure, events, one_waiting};
-use crate::channels::{Server, hooked, secret as webhook_secret};
-use crate::patience::Patient;
 use crate::terminal::Terminal;
+use crate::test_timeouts::Patient;
 use crate::testkit::{Done, World, collect, contains, eventually, finish, marker, processes_with};
 
 /// No rule knows the shape of it.
 const VALUE: &str = "Zq8-hunter2/staple\"X91";
 
 /// Everything passes, and is written down: the control of each attempt.
-const OPEN: &str = "[leaks.stored]\narguments = \"flag\"\noutput = \"flag\"\nfiles = \"flag\"\n\
-                    [leaks.shapes]\narguments = \"flag\"\noutput = \"flag\"\nfiles = \"flag\"\n";
+const OPEN: &str = "[leaks.stored_secrets]\narguments = \"flag\"\noutput = \"flag\"\nfiles = \"flag\"\n\
+                    [leaks.patterns]\narguments = \"flag\"\noutput = \"flag\"\nfiles = \"flag\"\n";
 
 /// Prints one form after the other, each on a line with its name.
 const FORMS: &str = r#"
@@ -143,11 +143,11 @@ fn c_15_no_form_of_a_stored_secret_is_printed() {
             (&leaks[0]["action"], leaks[0]["findings"].as_array().unwrap().len()),
             (&"redact".into(), 22)
         );
-        let place = leaks[0]["findings"][0]["place"].as_str().unwrap();
+        let place = leaks[0]["findings"][0]["location"].as_str().unwrap();
         assert_eq!(place, if stream == "1" { "stdout:6" } else { "stderr:6" });
     }
     let records = world.records();
-    let found = events(&records, "finding");
+    let found = events(&records, "secrets-found");
     assert_eq!(found.len(), 4);
     assert_eq!(found[0]["findings"][1]["encoding"], "base64", "{}", found[0]);
     assert!(!found[0]["findings"][0]["fingerprint"].as_str().unwrap().is_empty());
@@ -159,7 +159,7 @@ fn a_terminal_shows_no_stored_secret() {
     let script = "cat \"$KEY_FILE\"; echo; base64 \"$KEY_FILE\"; printf 'a\\033[1m'; cut -c1-8 \"$KEY_FILE\" | tr -d '\\n'; \
                   printf '\\033[0m'; cut -c9- \"$KEY_FILE\"; cat \"$KEY_FILE\" >&2; echo over";
     let shown = |world: &World| {
-        let terminal = Terminal::new(24, 200);
+        let terminal = Terminal::new(60, 200);
         let mut command = world.ringfence();
         command.args(["run", "--secret", "KEY", "--", "sh", "-c", script]);
         command.stdin(terminal.end()).stdout(terminal.end()).stderr(terminal.end());
@@ -190,14 +190,14 @@ fn binary_output_is_exact_and_a_long_line_is_no_obstacle() {
     let done = world.run(&[], &["cat", "random"]).expect(0);
     assert!(done.out == random, "{} of {} bytes, or others", done.out.len(), random.len());
     let settled = world.records();
-    let outcome = &events(&settled, "settled")[0]["outcome"]["stdout"];
+    let outcome = &events(&settled, "call-settled")[0]["outcome"]["stdout"];
     assert_eq!(outcome["sha256"].as_str(), Some(digest(&random).as_str()));
     let line =
         "head -c 50000000 /dev/zero | tr '\\0' a; cat \"$KEY_FILE\"; head -c 50000000 /dev/zero | tr '\\0' a";
     let done = world.sh_with(&["--secret", "KEY"], line).expect(0);
     assert_eq!(done.out.len(), 100_000_000 + "[redacted:secret/KEY]".len());
     let records = world.records();
-    let outcome = &events(&records, "settled")[1]["outcome"]["stdout"];
+    let outcome = &events(&records, "call-settled")[1]["outcome"]["stdout"];
     assert_eq!(outcome["sha256"].as_str(), Some(digest(&done.out).as_str()), "of what was delivered");
 }
 
@@ -271,7 +271,7 @@ fn a_stored_secret_in_slow_drops_is_not_shown() {
 #[test]
 fn s002_13_terminate_kills_the_command_and_what_it_started() {
     let world = world();
-    configure(&world, "[leaks.stored]\noutput = \"terminate\"\n");
+    configure(&world, "[leaks.stored_secrets]\noutput = \"terminate\"\n");
     let marker = marker(&world);
     let script = format!(
         "sh -c 'sleep 600; : {marker}' & echo before; cat \"$KEY_FILE\"; echo after; sleep 600; echo x >survived"
@@ -282,7 +282,7 @@ fn s002_13_terminate_kills_the_command_and_what_it_started() {
     eventually("nothing of it is left", || processes_with(&marker).is_empty());
     assert_eq!(world.read("survived"), None);
     let records = world.records();
-    assert_eq!(events(&records, "finding")[0]["action"], "terminate");
+    assert_eq!(events(&records, "secrets-found")[0]["action"], "terminate");
     // The control: nothing is killed where nothing is found.
     assert_eq!(world.sh("echo before; echo after").expect(0).text(), "before\nafter\n");
 }
@@ -291,7 +291,7 @@ fn s002_13_terminate_kills_the_command_and_what_it_started() {
 fn block_ends_the_stream_and_flag_only_notes() {
     let script = "echo before; cat \"$KEY_FILE\"; echo after; echo told >&2; echo x >finished";
     let blocked = world();
-    configure(&blocked, "[leaks.stored]\noutput = \"block\"\n");
+    configure(&blocked, "[leaks.stored_secrets]\noutput = \"block\"\n");
     let done = blocked.sh_with(&["--secret", "KEY"], script).expect(0);
     assert_eq!(done.text(), "before\n[redacted:secret/KEY]\n[ringfence: stdout ends here]\n");
     assert!(done.err.starts_with("told\n"), "the other stream goes on: {}", done.err);
@@ -304,9 +304,9 @@ fn block_ends_the_stream_and_flag_only_notes() {
     let done = flagged.sh_with(&["--secret", "KEY"], script).expect(0);
     assert_eq!(done.text(), format!("before\n{VALUE}after\n"));
     let records = flagged.records();
-    let found = events(&records, "finding");
+    let found = events(&records, "secrets-found");
     assert_eq!(
-        (&found[0]["action"], &found[0]["findings"][0]["place"]),
+        (&found[0]["action"], &found[0]["findings"][0]["location"]),
         (&"flag".into(), &"stdout:7".into())
     );
     flagged.write("copy", VALUE);
@@ -338,8 +338,8 @@ fn s002_10_shapes_are_taken_out_of_output_and_not_out_of_work() {
     assert_eq!(world.read("made"), Some(token.clone()));
     assert_eq!(world.file(&["read", "made"], b"").expect(0).text(), "[redacted:github-token]");
     let records = world.records();
-    assert_eq!(events(&records, "finding")[1]["findings"][0]["place"], "made:1");
-    configure(&world, "[leaks.shapes]\nfiles = \"block\"\narguments = \"block\"\n");
+    assert_eq!(events(&records, "secrets-found")[1]["findings"][0]["location"], "made:1");
+    configure(&world, "[leaks.patterns]\nfiles = \"block\"\narguments = \"block\"\n");
     world.file(&["write", "other"], token.as_bytes()).expect(126).says("leaks.files");
     assert_eq!(world.read("other"), None);
     world.run(&[], &["touch", &token]).expect(126).says("leaks.arguments");
@@ -367,7 +367,7 @@ fn s002_12_a_call_that_holds_a_stored_secret_is_not_made() {
     }
     let object = finish(world.ringfence().args(["run", "--json", "--", "echo", VALUE]), b"").expect(126);
     assert_clean("the object", &object.out, &forms);
-    assert_eq!(object.json()["leaks"][0]["findings"][0]["place"], "argv[1]");
+    assert_eq!(object.json()["leaks"][0]["findings"][0]["location"], "argv[1]");
     world.file(&["write", &format!("a-{}", STANDARD.encode(VALUE).replace('/', "_"))], b"x").expect(126);
     world.file(&["read", &VALUE.replace('/', "")], b"").expect(125);
     assert_nothing_kept(&world, &forms);
@@ -382,10 +382,10 @@ fn s002_12_a_call_that_holds_a_stored_secret_is_not_made() {
 #[test]
 fn a_session_ends_with_a_call_that_terminates_it() {
     let world = world();
-    configure(&world, "[leaks.stored]\narguments = \"terminate\"\n");
+    configure(&world, "[leaks.stored_secrets]\narguments = \"terminate\"\n");
     let named: &[&str] = &["--session", "one"];
     world.run(named, &["true"]).expect(0);
-    world.run(named, &["echo", VALUE]).expect(126).says("the session is over");
+    world.run(named, &["echo", VALUE]).expect(126).says("the session has ended");
     world.run(named, &["true"]).expect(0);
     let started =
         world.all_records().iter().filter(|record| record["event"]["kind"] == "session-started").count();
@@ -397,7 +397,7 @@ fn a_session_ends_with_a_call_that_terminates_it() {
 fn a_proposal_brings_no_stored_secret_in() {
     let diff = |text: &str| format!("--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+{text}\n");
     let propose = |world: &World, text: &str| -> Done {
-        finish(world.ringfence().args(["tx", "propose", "--profile", "review"]), diff(text).as_bytes())
+        finish(world.ringfence().args(["proposal", "create", "--profile", "review"]), diff(text).as_bytes())
     };
     let world = world();
     let encoded = STANDARD.encode(format!("see {VALUE}"));
@@ -451,13 +451,13 @@ fn a_question_has_no_secret_in_it_wherever_it_goes() {
 fn a_workspace_makes_it_stricter_and_not_milder() {
     let world = world();
     let script = "cat \"$KEY_FILE\"; echo after";
-    world.write(".ringfence/policy.toml", "[leaks.stored]\noutput = \"flag\"\n");
-    let done = world.sh_with(&["--secret", "KEY"], script).expect(0).says("asks for more than it is given");
+    world.write(".ringfence/policy.toml", "[leaks.stored_secrets]\noutput = \"flag\"\n");
+    let done = world.sh_with(&["--secret", "KEY"], script).expect(0).says("requests more than it has");
     assert_eq!(done.text(), "[redacted:secret/KEY]after\n");
-    world.write(".ringfence/policy.toml", "[leaks.stored]\noutput = \"block\"\n");
+    world.write(".ringfence/policy.toml", "[leaks.stored_secrets]\noutput = \"block\"\n");
     let done = world.sh_with(&["--secret", "KEY"], script).expect(0);
     assert!(!done.text().contains("after"), "{}", done.text());
-    world.write(".ringfence/policy.toml", "[leaks.stored]\narguments = \"redact\"\n");
+    world.write(".ringfence/policy.toml", "[leaks.stored_secrets]\narguments = \"redact\"\n");
     world.sh("true").expect(125).says("it is done as it was judged, or not");
 }
 

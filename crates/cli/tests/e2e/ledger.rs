@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use crate::patience::Patient;
+use crate::test_timeouts::Patient;
 use crate::testkit::{World, collect, eventually, finish, send};
 
 fn kinds(world: &World) -> Vec<String> {
@@ -24,7 +24,7 @@ fn every_run_has_intent_decision_and_outcome() {
     let world = World::new();
     world.sh("exit 3").expect(3);
     let records = world.records();
-    assert_eq!(kinds(&world), ["intent", "launched", "settled"]);
+    assert_eq!(kinds(&world), ["call-intended", "sandbox-started", "call-settled"]);
     let [intent, launched, settled] = [0, 1, 2].map(|at| &records[at]["event"]);
     assert_eq!(intent["call"]["argv"], serde_json::json!(["sh", "-c", "exit 3"]));
     assert_eq!(intent["call"]["cwd"], world.workspace.to_str().unwrap());
@@ -41,7 +41,7 @@ fn every_run_has_intent_decision_and_outcome() {
     assert!(done.text().contains("write note") && done.text().contains("exit 3 in"), "{}", done.text());
     let id = intent["transaction"].as_str().unwrap();
     let shown = world.ledger_tool(&["show", id]).expect(0).text();
-    assert!(shown.contains("argv: [\"sh\",\"-c\",\"exit 3\"]") && shown.contains("settled"), "{shown}");
+    assert!(shown.contains("argv: [\"sh\",\"-c\",\"exit 3\"]") && shown.contains("call-settled"), "{shown}");
     world.ledger_tool(&["show", "tx_none"]).expect(125);
 }
 
@@ -58,10 +58,10 @@ fn the_intent_is_there_before_the_effect() {
         .spawn()
         .unwrap();
     eventually("it runs", || world.read("up").is_some());
-    assert_eq!(kinds(&world), ["intent"]);
+    assert_eq!(kinds(&world), ["call-intended"]);
     world.write("go", "");
     collect(child).expect(0);
-    assert_eq!(kinds(&world), ["intent", "launched", "settled"]);
+    assert_eq!(kinds(&world), ["call-intended", "sandbox-started", "call-settled"]);
 }
 
 /// S003-29
@@ -91,7 +91,7 @@ fn secrets_in_arguments_are_redacted_in_the_ledger_alone() {
     assert!(!serde_json::to_string(&records).unwrap().contains(&token));
     assert_eq!(records[0]["event"]["call"]["argv"][0], "sh");
     assert!(
-        records[0]["event"]["findings"][0]["place"].as_str().unwrap().starts_with("argv[3]"),
+        records[0]["event"]["findings"][0]["location"].as_str().unwrap().starts_with("argv[3]"),
         "{}",
         records[0]
     );
@@ -218,7 +218,7 @@ fn a_killed_run_is_marked_as_interrupted_by_the_next() {
     let records = world.records();
     let of_it = records.iter().filter(|record| record["event"]["transaction"] == transaction);
     let kinds: Vec<&str> = of_it.map(|record| record["event"]["kind"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["intent", "interrupted"]);
+    assert_eq!(kinds, ["call-intended", "call-interrupted"]);
     assert_eq!(world.read("up").unwrap(), "up\n", "nothing is done twice");
 }
 
@@ -255,10 +255,10 @@ fn reading_is_recorded_with_who_read() {
     world.ledger_tool(&["export", "--format", "jsonl"]).expect(0);
     let records = world.all_records();
     let reads: Vec<_> = records.iter().filter(|record| record["event"]["kind"] == "ledger-read").collect();
-    let how: Vec<_> = reads.iter().map(|record| record["event"]["how"].as_str().unwrap()).collect();
+    let how: Vec<_> = reads.iter().map(|record| record["event"]["operation"].as_str().unwrap()).collect();
     assert_eq!(how, ["tail", "show", "prove", "export"]);
     assert_eq!(reads[0]["event"]["records"], 2);
-    let by = &reads[0]["event"]["by"];
+    let by = &reads[0]["event"]["actor"];
     assert_eq!(
         (&by["principal"], &by["uid"]),
         (&"operator".into(), &rustix::process::getuid().as_raw().into())
@@ -270,9 +270,11 @@ fn what_cannot_be_written_can_still_be_read() {
     let world = World::new();
     world.sh("true").expect(0);
     sqlite(&world, "UPDATE record SET body = replace(body, 'session', 'Session') WHERE seq = 6");
-    let done =
-        world.ledger_tool(&["tail", "-n", "3", "--kind", "intent"]).expect(0).says("not in the ledger");
-    assert!(done.text().contains("intent"), "{}", done.text());
+    let done = world
+        .ledger_tool(&["tail", "-n", "3", "--kind", "call-intended"])
+        .expect(0)
+        .says("cannot record this read");
+    assert!(done.text().contains("call-intended"), "{}", done.text());
 }
 
 #[test]
@@ -280,7 +282,7 @@ fn tail_filters_and_follows() {
     let world = World::new();
     world.sh("exit 1").expect(1);
     world.run(&["--env", "LD_PRELOAD=/x"], &["true"]).expect(126);
-    let only = world.ledger_tool(&["tail", "--kind", "refused", "--json"]).expect(0).text();
+    let only = world.ledger_tool(&["tail", "--kind", "call-refused", "--json"]).expect(0).text();
     assert_eq!(only.lines().count(), 1, "{only}");
     let all = world.all_records();
     let session = all[1]["event"]["session"].as_str().unwrap();
@@ -289,11 +291,11 @@ fn tail_filters_and_follows() {
     assert_eq!(of_session.lines().count(), 5, "{of_session}");
     assert_eq!(world.ledger_tool(&["tail", "--since", "2999-01-01"]).expect(0).text(), "");
     world.ledger_tool(&["tail", "--since", "yesterday"]).expect(125).says("2026-11-15");
-    world.ledger_tool(&["tail", "--kind", "nothing"]).expect(125).says("intent");
+    world.ledger_tool(&["tail", "--kind", "nothing"]).expect(125).says("call-intended");
     world.ledger_tool(&["tail", "--session", "ses_zz"]).expect(125).says("ses_zz");
 
     let mut follow = world.ringfence();
-    follow.args(["ledger", "tail", "-f", "-n", "1", "--kind", "settled", "--json"]);
+    follow.args(["ledger", "tail", "-f", "-n", "1", "--kind", "call-settled", "--json"]);
     let mut child = follow.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(Patient(child.stdout.take().unwrap())).lines();
     let mut next = || serde_json::from_str::<serde_json::Value>(&lines.next().unwrap().unwrap()).unwrap();
@@ -341,7 +343,7 @@ fn a_proof_is_checked_without_the_ledger() {
     let other = "0".repeat(64);
     elsewhere.ledger_tool(&["verify", "--proof", path, "--key", &other]).expect(1).says("another key");
     fs::write(&file, proof.text().replace("exit 3", "exit 4")).unwrap();
-    elsewhere.ledger_tool(&["verify", "--proof", path, "--key", &key]).expect(1).says("not proved");
+    elsewhere.ledger_tool(&["verify", "--proof", path, "--key", &key]).expect(1).says("is invalid");
     fs::write(&file, "{}").unwrap();
     elsewhere.ledger_tool(&["verify", "--proof", path]).expect(125).says("holds no proof");
 }
@@ -378,24 +380,23 @@ fn an_older_copy_is_seen_with_a_checkpoint_and_by_the_anchor() {
 }
 
 #[test]
-fn a_broken_ledger_is_acknowledged_with_a_reason() {
+fn a_broken_ledger_is_restarted_with_a_reason() {
     let world = World::new();
     world.sh("true").expect(0);
-    world.ledger_tool(&["acknowledge", "--reason", "no reason"]).expect(125).says("nothing to acknowledge");
+    world.ledger_tool(&["restart", "--reason", "no reason"]).expect(125).says("nothing to restart");
     sqlite(&world, "UPDATE record SET body = replace(body, 'session', 'Session') WHERE seq = 6");
     let done = world.run(&[], &["touch", "made"]);
-    assert!(done.err.contains("acknowledge") && !world.workspace.join("made").exists(), "{}", done.err);
-    world.ledger_tool(&["acknowledge"]).expect(125);
-    world.ledger_tool(&["acknowledge", "--reason", " "]).expect(125).says("reason");
-    let done =
-        world.ledger_tool(&["acknowledge", "--reason", "restored from backup", "--json"]).expect(0).json();
+    assert!(done.err.contains("restart") && !world.workspace.join("made").exists(), "{}", done.err);
+    world.ledger_tool(&["restart"]).expect(125);
+    world.ledger_tool(&["restart", "--reason", " "]).expect(125).says("reason");
+    let done = world.ledger_tool(&["restart", "--reason", "restored from backup", "--json"]).expect(0).json();
     assert!(done["problem"].as_str().unwrap().contains("record 6"), "{done}");
-    world.ledger_tool(&["verify", "--file", done["aside"].as_str().unwrap()]).expect(1);
+    world.ledger_tool(&["verify", "--file", done["archive"].as_str().unwrap()]).expect(1);
     world.run(&[], &["touch", "made"]).expect(0);
     assert!(world.workspace.join("made").exists());
     let beginning = &world.all_records()[0]["event"];
     assert_eq!(beginning["continues"]["reason"], "restored from backup");
-    assert_eq!(beginning["continues"]["by"]["uid"], rustix::process::getuid().as_raw());
+    assert_eq!(beginning["continues"]["actor"]["uid"], rustix::process::getuid().as_raw());
     world.ledger_tool(&["verify"]).expect(0);
 }
 
@@ -439,6 +440,25 @@ fn a_key_is_rotated_and_both_are_known() {
     }
     world.ledger_tool(&["verify", "--key", &"0".repeat(64)]).expect(1).says("expected key");
     world.ledger_tool(&["verify", "--key", "short"]).expect(125).says("64 hexadecimal");
+}
+
+/// With another key every command is refused, so `verify` says why. A copy of the file is verified without its key.
+#[test]
+fn a_lost_key_is_told_by_verify() {
+    let world = World::new();
+    world.sh("true").expect(0);
+    world.ledger_tool(&["verify"]).expect(0);
+    let key = world.ledger_path().with_extension("key");
+    let kept = fs::read(&key).unwrap();
+    fs::remove_file(&key).unwrap();
+    world.ledger_tool(&["verify"]).expect(1).says("ledger.key");
+    let told = world.ledger_tool(&["verify", "--json"]).expect(1).json();
+    assert_eq!(told["valid"], false, "{told}");
+    world.sh("true").expect(126);
+    world.ledger_tool(&["verify", "--file", world.ledger_path().to_str().unwrap()]).expect(0);
+    fs::write(&key, kept).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    world.ledger_tool(&["verify"]).expect(0);
 }
 
 #[test]
@@ -505,9 +525,9 @@ fn no_message_claims_a_record_that_is_not_there() {
         .spawn()
         .unwrap();
     eventually("it runs", || world.read("up").is_some());
-    sqlite(&world, "DELETE FROM record WHERE kind = 'intent'");
+    sqlite(&world, "DELETE FROM record WHERE kind = 'call-intended'");
     world.write("go", "");
     let done = collect(child);
-    assert!(done.err.contains("could not be written to the ledger"), "control: {}", done.err);
+    assert!(done.err.contains("could not be recorded"), "control: {}", done.err);
     assert!(!done.err.contains("intent is recorded") && !done.err.contains("incomplete"), "{}", done.err);
 }

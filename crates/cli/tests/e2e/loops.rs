@@ -29,7 +29,7 @@ fn the_same_command_is_noted_at_five_and_stopped_at_ten() {
     world.run(&["--session", "other"], &["ls"]).expect(0);
     world.run(&[], &["ls"]).expect(0);
     let records = world.all_records();
-    let found: Vec<(u64, bool)> = events(&records, "loop-found")
+    let found: Vec<(u64, bool)> = events(&records, "loop-detected")
         .iter()
         .map(|event| (event["repeats"].as_u64().unwrap(), event["stopped"].as_bool().unwrap()))
         .collect();
@@ -51,7 +51,7 @@ fn what_changes_is_no_loop() {
 fn c19_a_no_stands_and_the_like_of_it_ends_the_session() {
     let world = World::new();
     let ask = |command: &str| {
-        let terminal = Terminal::new(24, 80);
+        let terminal = Terminal::new(60, 80);
         let script = format!("exec \"$RINGFENCE\" run --session work --profile guarded -- {command}");
         session(&world, &terminal, &script)
     };
@@ -77,8 +77,8 @@ fn a_session_with_a_name_marks_what_an_earlier_process_of_it_left() {
     collect(child);
     world.run(SESSION, &["true"]).expect(0);
     let records = world.all_records();
-    let left = events(&records, "intent")[0]["transaction"].clone();
-    let interrupted = events(&records, "interrupted");
+    let left = events(&records, "call-intended")[0]["transaction"].clone();
+    let interrupted = events(&records, "call-interrupted");
     assert_eq!((interrupted.len(), &interrupted[0]["transaction"]), (1, &left));
     assert_eq!(events(&records, "session-started").len(), 1);
 }
@@ -88,7 +88,7 @@ fn a_session_with_a_name_marks_what_an_earlier_process_of_it_left() {
 fn another_start_leaves_the_question_of_a_session_with_a_name_alone() {
     let world = World::new();
     world.run(SESSION, &["true"]).expect(0);
-    let terminal = Terminal::new(24, 80);
+    let terminal = Terminal::new(60, 80);
     let script = "exec \"$RINGFENCE\" run --session work --profile guarded -- mkdir made";
     let child = session(&world, &terminal, script);
     terminal.wait_for("[e]xplain > ");

@@ -13,18 +13,23 @@ mod ancestors;
 #[cfg(test)]
 mod approval;
 #[cfg(test)]
+mod approval_binding;
+#[cfg(test)]
+mod approval_notifications;
+#[cfg(test)]
+mod approval_prompts;
+#[cfg(test)]
 mod approvals;
 #[cfg(test)]
 #[path = "../attempts/mod.rs"]
+#[cfg(test)]
 mod attempts;
 #[cfg(test)]
-mod bound;
+mod call_ceiling;
 #[cfg(test)]
 mod call_variables;
 #[cfg(test)]
-mod cards;
-#[cfg(test)]
-mod channels;
+mod channel_text;
 #[cfg(test)]
 mod collector;
 #[cfg(test)]
@@ -36,7 +41,9 @@ mod consent_git;
 #[cfg(test)]
 mod container;
 #[cfg(test)]
-mod container_alike;
+mod container_create;
+#[cfg(test)]
+mod container_daemon;
 #[cfg(test)]
 mod container_engines;
 #[cfg(test)]
@@ -48,9 +55,9 @@ mod container_images;
 #[cfg(test)]
 mod container_isolation;
 #[cfg(test)]
-mod container_made;
-#[cfg(test)]
 mod container_network;
+#[cfg(test)]
+mod container_parity;
 #[cfg(test)]
 mod container_policy;
 #[cfg(test)]
@@ -60,45 +67,39 @@ mod container_script;
 #[cfg(test)]
 mod container_secrets;
 #[cfg(test)]
-mod container_served;
-#[cfg(test)]
 mod container_sessions;
 #[cfg(test)]
 mod daemon;
 #[cfg(test)]
 mod daemon_answers;
 #[cfg(test)]
+mod daemon_authorization_matrix;
+#[cfg(test)]
 mod daemon_browser;
 #[cfg(test)]
 mod daemon_ceiling;
+#[cfg(test)]
+mod daemon_child_sessions;
 #[cfg(test)]
 mod daemon_cli;
 #[cfg(test)]
 mod daemon_crash;
 #[cfg(test)]
-mod daemon_crowd;
-#[cfg(test)]
-mod daemon_cut;
-#[cfg(test)]
 mod daemon_danger;
-#[cfg(test)]
-mod daemon_described;
 #[cfg(test)]
 mod daemon_drain;
 #[cfg(test)]
-mod daemon_ends;
-#[cfg(test)]
-mod daemon_entrances;
+mod daemon_early_disconnect;
 #[cfg(test)]
 mod daemon_events;
 #[cfg(test)]
+mod daemon_fair_share;
+#[cfg(test)]
 mod daemon_files;
 #[cfg(test)]
-mod daemon_filled;
+mod daemon_fixture;
 #[cfg(test)]
 mod daemon_fuzz;
-#[cfg(test)]
-mod daemon_gone;
 #[cfg(test)]
 mod daemon_grpc;
 #[cfg(test)]
@@ -106,55 +107,65 @@ mod daemon_grpc_fuzz;
 #[cfg(test)]
 mod daemon_grpc_more;
 #[cfg(test)]
-mod daemon_guesses;
-#[cfg(test)]
-mod daemon_guests;
-#[cfg(test)]
 mod daemon_http;
 #[cfg(test)]
-mod daemon_kept;
-#[cfg(test)]
-mod daemon_left;
+mod daemon_json_limits;
 #[cfg(test)]
 mod daemon_load;
 #[cfg(test)]
 mod daemon_locked;
 #[cfg(test)]
-mod daemon_matrix;
-#[cfg(test)]
 mod daemon_memory;
 #[cfg(test)]
-mod daemon_own;
+mod daemon_openapi;
 #[cfg(test)]
-mod daemon_parts;
+mod daemon_orphaned_approvals;
 #[cfg(test)]
-mod daemon_pauses;
+mod daemon_password_throttle;
 #[cfg(test)]
-mod daemon_place;
+mod daemon_pending_approvals;
+#[cfg(test)]
+mod daemon_policy_reload_live;
 #[cfg(test)]
 mod daemon_refused;
 #[cfg(test)]
 mod daemon_reload;
 #[cfg(test)]
-mod daemon_renew;
+mod daemon_retention;
+#[cfg(test)]
+mod daemon_revocation;
+#[cfg(test)]
+mod daemon_revocation_tcp;
 #[cfg(test)]
 mod daemon_rights;
 #[cfg(test)]
-mod daemon_share;
+mod daemon_separation_of_duties;
+#[cfg(test)]
+mod daemon_session_cleanup;
+#[cfg(test)]
+mod daemon_slow_readers;
 #[cfg(test)]
 mod daemon_socket;
 #[cfg(test)]
-mod daemon_standing;
+mod daemon_socket_owner;
+#[cfg(test)]
+mod daemon_source_limits;
+#[cfg(test)]
+mod daemon_store_quotas;
+#[cfg(test)]
+mod daemon_tcp;
+#[cfg(test)]
+mod daemon_tls;
+#[cfg(test)]
+mod daemon_token_ceiling;
 #[cfg(test)]
 mod daemon_tokens;
 #[cfg(test)]
+mod daemon_transport_parity;
+#[cfg(test)]
 mod daemon_unit;
 #[cfg(test)]
-mod daemon_waits;
-#[cfg(test)]
 mod daemon_watch;
-#[cfg(test)]
-mod daemon_weight;
 #[cfg(test)]
 mod daemon_workspaces;
 #[cfg(test)]
@@ -162,9 +173,11 @@ mod docker;
 #[cfg(test)]
 mod environment;
 #[cfg(test)]
+mod everyday_work;
+#[cfg(test)]
 mod exec_server;
 #[cfg(test)]
-mod exits;
+mod exit_codes;
 #[cfg(test)]
 mod file_tools;
 #[cfg(test)]
@@ -204,9 +217,13 @@ mod grpc_messages;
 #[cfg(test)]
 mod grpc_official;
 #[cfg(test)]
+mod guarded_programs;
+#[cfg(test)]
 mod guarded_reads;
 #[cfg(test)]
 mod held;
+#[cfg(test)]
+mod held_links;
 #[cfg(test)]
 mod help;
 #[cfg(test)]
@@ -217,8 +234,6 @@ mod hooks;
 mod hooks_below;
 #[cfg(test)]
 mod hooks_tools;
-#[cfg(test)]
-mod hostile;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
@@ -234,11 +249,9 @@ mod ledger;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
-mod listening;
-#[cfg(test)]
-mod listening_tls;
-#[cfg(test)]
 mod loops;
+#[cfg(test)]
+mod malformed_requests;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
@@ -246,11 +259,11 @@ mod mcp_http;
 #[cfg(test)]
 mod mcp_typescript;
 #[cfg(test)]
-mod mutants;
+mod multi_step_escapes;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
-mod old_bugs;
+mod one_door;
 #[cfg(test)]
 mod own_program;
 #[cfg(test)]
@@ -258,7 +271,7 @@ mod packaging;
 #[cfg(test)]
 mod parity;
 #[cfg(test)]
-mod patience;
+mod parity_fixture;
 #[cfg(test)]
 mod podman;
 #[cfg(test)]
@@ -268,17 +281,21 @@ mod postgres;
 #[cfg(test)]
 mod postures;
 #[cfg(test)]
+mod proposals;
+#[cfg(test)]
+mod proposals_crash;
+#[cfg(test)]
 mod protected;
 #[cfg(test)]
 mod refusals;
+#[cfg(test)]
+mod regressions_003_004;
 #[cfg(test)]
 mod scan;
 #[cfg(test)]
 mod secrets;
 #[cfg(test)]
-mod seeded;
-#[cfg(test)]
-mod served;
+mod seeded_secrets;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]
@@ -286,20 +303,16 @@ mod starts;
 #[cfg(test)]
 mod streams;
 #[cfg(test)]
+mod swapped;
+#[cfg(test)]
 mod telemetry;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]
+mod test_timeouts;
+#[cfg(test)]
 mod testkit;
 #[cfg(test)]
-mod twins;
-#[cfg(test)]
-mod tx;
-#[cfg(test)]
-mod tx_crash;
-#[cfg(test)]
 mod watch;
-#[cfg(test)]
-mod work;
 #[cfg(test)]
 mod workspaces;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::approvals::{Watcher, events};
 use crate::hooks::guarded;
-use crate::patience::{Patient, end, ended, mortal};
+use crate::test_timeouts::{Patient, end, ended, mortal};
 use crate::testkit::{World, eventually, finish, processes_with};
 
 /// A client that writes lines and reads lines.
@@ -40,13 +40,22 @@ impl Client {
         Self::start(world, flags).greeted()
     }
 
+    /// One that cannot put a question to its user: a person elsewhere answers.
+    pub(crate) fn without_elicitation(command: std::process::Command) -> Self {
+        Self::by(command, &[]).greeted_with(&json!({}))
+    }
+
     fn greeted(self) -> Self {
+        self.greeted_with(&json!({ "elicitation": {} }))
+    }
+
+    fn greeted_with(self, capabilities: &Value) -> Self {
         let mut client = self;
         let answer = client.request(
             "initialize",
             json!({
                 "protocolVersion": "2025-11-25", "clientInfo": { "name": "test", "version": "1" },
-                "capabilities": { "elicitation": {} },
+                "capabilities": capabilities,
             }),
         );
         assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
@@ -235,7 +244,7 @@ fn a_rule_about_a_tool_holds_for_the_tools_of_the_server() {
     }
     assert_eq!(client.done("read_file", json!({ "path": "a" }))["content"], "x");
     client.end();
-    assert_eq!(events(&world.records(), "refused").len(), 4);
+    assert_eq!(events(&world.records(), "call-refused").len(), 4);
 }
 
 #[test]
@@ -266,7 +275,7 @@ fn a_call_that_is_cancelled_is_killed_and_the_next_one_works() {
     eventually("it is gone", || processes_with(&marker).is_empty());
     assert_eq!(client.done("exec", json!({ "command": "echo next" }))["stdout"], "next\n");
     client.end();
-    assert_eq!(events(&world.records(), "settled").len(), 2);
+    assert_eq!(events(&world.records(), "call-settled").len(), 2);
 }
 
 /// Calls come one after the other; one that still waits when it is cancelled never begins.
@@ -294,7 +303,7 @@ fn a_call_that_is_cancelled_before_it_begins_is_not_made() {
     assert!(world.read("wanted").is_some(), "the control: what was not cancelled is done");
     assert!(world.read("cancelled").is_none() && world.read("written").is_none());
     client.end();
-    assert_eq!(events(&world.records(), "intent").len(), 2);
+    assert_eq!(events(&world.records(), "call-intended").len(), 2);
 }
 
 #[test]
@@ -458,8 +467,8 @@ fn jobs_run_in_the_background_inside_the_fence_and_end_with_the_connection() {
     client.end();
     eventually("nothing is left of it", || processes_with(&marker).is_empty());
     let all = world.all_records();
-    assert_eq!(events(&all, "intent").len(), 3);
-    assert_eq!(events(&all, "settled").len(), 3, "all of them came to their end");
+    assert_eq!(events(&all, "call-intended").len(), 3);
+    assert_eq!(events(&all, "call-settled").len(), 3, "all of them came to their end");
     world.ledger_tool(&["verify"]).expect(0);
 }
 
@@ -487,8 +496,8 @@ fn a_job_that_waits_for_a_person_does_not_wait_for_one_any_more_when_it_is_ended
     let records = world.records();
     let answers: Vec<&Value> =
         events(&records, "approval-decided").iter().map(|event| &event["answer"]).collect();
-    assert_eq!(answers, ["denied", "denied"], "neither is left open, and neither ran out of time");
-    assert_eq!(events(&records, "intent").len(), 0);
+    assert_eq!(answers, ["deny", "deny"], "neither is left open, and neither ran out of time");
+    assert_eq!(events(&records, "call-intended").len(), 0);
     assert!(["killed", "left"].iter().all(|name| !world.workspace.join(name).exists()));
 }
 
@@ -507,7 +516,7 @@ fn a_job_is_judged_like_every_command() {
     });
     assert_eq!((&job["ended"], job["denial"]["rule"].is_string()), (&json!("refused"), true), "{job}");
     client.end();
-    assert_eq!(events(&world.records(), "refused").len(), 1);
+    assert_eq!(events(&world.records(), "call-refused").len(), 1);
 }
 
 #[test]

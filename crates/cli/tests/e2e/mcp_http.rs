@@ -9,10 +9,10 @@ use ringfence_api::{AnswerApproval, ListApprovals, ListCalls, SessionInfo, ShowS
 use serde_json::{Value, json};
 
 use crate::approvals::configure;
+use crate::daemon_fixture::{Served, stdout};
 use crate::daemon_socket::token_with;
-use crate::listening::joined;
-use crate::patience::{PATIENCE, eventually};
-use crate::served::{Served, stdout};
+use crate::daemon_tcp::joined;
+use crate::test_timeouts::{PATIENCE, eventually};
 use crate::testkit::{World, binary, finish, marker, processes_with};
 
 /// A client of one session that sends one request per connection.
@@ -240,7 +240,7 @@ fn the_tools_of_a_session_are_at_its_door_in_both_eras() {
     }
     let calls = served.client().call(&ListCalls { session: session.session }).unwrap().calls;
     assert!(calls.len() > 10, "they are calls of the session");
-    assert!(served.records("refused").len() >= 2);
+    assert!(served.records("call-refused").len() >= 2);
     served.ringfence(&["ledger", "verify"]).expect(0);
 }
 
@@ -281,7 +281,7 @@ fn tools_are_for_whoever_may_use_the_session() {
     assert_eq!(reader.send("POST", &ping).status, 403);
     let runner = Tools::of_operator(&served, &own).with_token(&token("run")).greeted();
     assert_eq!(runner.done("exec", json!({ "command": "echo hi" }))["stdout"], "hi\n");
-    let refused = served.records("authenticated");
+    let refused = served.records("authentication-attempted");
     let of_tools =
         |record: &&Value| record["event"]["purpose"] == "mcp" && !record["event"]["refusal"].is_null();
     assert_eq!(refused.iter().filter(of_tools).count(), 3, "{refused:?}");
@@ -339,7 +339,7 @@ fn a_rule_about_a_tool_holds_over_http() {
         assert!(rule.starts_with(&format!("tools.{tool}")), "{no}");
     }
     assert_eq!(tools.done("read_file", json!({ "path": "a" }))["content"], "x", "control");
-    let refused = served.records("refused");
+    let refused = served.records("call-refused");
     assert_eq!(refused.len(), 4);
     for record in refused {
         assert_eq!(record["event"]["session"], session.session.as_str(), "{record}");
@@ -393,7 +393,7 @@ fn a_question_of_a_tool_waits_in_the_queue_of_the_daemon() {
         let waiting = tools.begin("POST", &tools.tool(1, "exec", made));
         let mut question = None;
         eventually("the question waits", || {
-            question = served.client().call(&ListApprovals {}).unwrap().questions.pop();
+            question = served.client().call(&ListApprovals {}).unwrap().approvals.pop();
             question.is_some()
         });
         let question = question.unwrap();

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::agents::{agents, source};
 use crate::approvals::configure;
+use crate::daemon_fixture::Served;
 use crate::daemon_socket::token_with;
 use crate::mcp_http::{ASK, door, listening};
-use crate::served::Served;
 use crate::testkit::{World, binary, eventually, finish};
 
 /// The package, its mode, and the version that comes of it.
@@ -65,7 +65,7 @@ fn the_clients_for_typescript_speak_with_it_on_standard_input_and_output() {
 fn approve(served: &Served) {
     let mut question = None;
     eventually("the question waits", || {
-        question = served.client().call(&ListApprovals {}).unwrap().questions.pop();
+        question = served.client().call(&ListApprovals {}).unwrap().approvals.pop();
         question.is_some()
     });
     let reply = json!({ "id": question.unwrap().id, "answer": "once" });

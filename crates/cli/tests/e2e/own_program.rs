@@ -102,6 +102,60 @@ fn files_that_name_the_program_cannot_be_replaced() {
     }
 }
 
+/// What is not there yet is obeyed as soon as it is.
+#[test]
+fn files_that_would_name_the_program_cannot_be_made() {
+    for (variable, name) in [
+        ("CODEX_HOME", "environments.toml"),
+        ("CODEX_HOME", "hooks.json"),
+        ("CLAUDE_CONFIG_DIR", "settings.json"),
+        ("CLAUDE_CONFIG_DIR", "settings.local.json"),
+    ] {
+        for there in ["conf/other", "else/where"] {
+            let world = World::new();
+            world.write(there, "");
+            let conf = world.workspace.join("conf");
+            let plant = format!(
+                "mkdir -p conf; echo x >conf/{name}; mv conf c; mkdir conf; echo x >conf/{name}; true"
+            );
+            for flags in [&["--backend", "native"][..], &["--backend", "bubblewrap"]] {
+                let mut command = world.ringfence();
+                command.env(variable, &conf).arg("run").args(flags).args(["--", "sh", "-c", &plant]);
+                finish(&mut command, b"").expect(0);
+                assert!(!conf.join(name).exists(), "{name} beside {there}, {flags:?}");
+            }
+            let mut tool = world.ringfence();
+            tool.env(variable, &conf).args(["file", "write", &format!("conf/{name}")]);
+            assert_eq!(finish(&mut tool, b"x").code, Some(126), "the file tools: {name}");
+            let mut weak = world.ringfence();
+            weak.env(variable, &conf).arg("run").args(LANDLOCK).args(["--", "sh", "-c", &plant]);
+            finish(&mut weak, b"").expect(126).says("workspace.own-program");
+            assert!(!conf.join(name).exists(), "{name}");
+            finish(world.ringfence().args(["run", "--", "sh", "-c", &plant]), b"").expect(0);
+            assert!(conf.join(name).is_file(), "the control: {name}");
+        }
+    }
+}
+
+/// The hook of an agent may name another program of Ringfence than the one that runs.
+#[test]
+fn the_program_that_a_hook_names_cannot_be_replaced() {
+    let checkout = Checkout::new();
+    let settings = checkout.world.home.join(".claude/settings.json");
+    fs::create_dir_all(settings.parent().unwrap()).unwrap();
+    let run = || {
+        let mut command = checkout.world.ringfence();
+        finish(command.args(["run", "--", "sh", "-c", REPLACE]), b"").expect(0);
+    };
+    let hook = format!("HOME='/h' '{}' hook claude-code || exit 2", checkout.program.display());
+    fs::write(&settings, serde_json::json!({ "hooks": { "command": hook } }).to_string()).unwrap();
+    run();
+    assert!(checkout.is_whole());
+    fs::write(&settings, "{}").unwrap();
+    run();
+    assert!(!checkout.is_whole(), "the control: no hook names it");
+}
+
 #[test]
 fn where_it_cannot_be_held_there_is_no_session() {
     let checkout = Checkout::new();
@@ -113,7 +167,7 @@ fn where_it_cannot_be_held_there_is_no_session() {
 #[test]
 fn doctor_and_init_say_where_it_lies() {
     let checkout = Checkout::new();
-    let says = "lies in the repository";
+    let says = "is in the repository";
     let tell = |arguments: &[&str]| finish(checkout.command(&checkout.program).args(arguments), b"");
     tell(&["doctor", "--backend", "native"]).says(says);
     tell(&["init", "claude-code", "--dry-run"]).says(says);

@@ -11,7 +11,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 
-use crate::patience::{PATIENCE, ended};
+use crate::test_timeouts::{PATIENCE, ended};
 use crate::testkit::{Done, World, attempt, binary, eventually, finish, is_root, processes_with};
 
 pub(crate) struct Podman {
@@ -120,7 +120,7 @@ impl Podman {
         self.podman(arguments).expect(0).text().lines().map(str::to_owned).collect()
     }
 
-    /// Podman removes what has ended in a process of its own, which may still be at it when the session is over.
+    /// Podman removes what has ended in a process of its own, which may still be at it when the session has ended.
     #[track_caller]
     pub(crate) fn nothing_stays(&self) {
         eventually("no container stays", || self.containers().is_empty());

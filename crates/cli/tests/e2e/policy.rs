@@ -180,7 +180,8 @@ fn what_the_operator_says_is_a_ceiling_for_flags() {
     assert!(done.err.contains("limits.memory") && done.err.contains("config.toml:3:10"), "{}", done.err);
     world.run(&["--profile", "guarded", "--memory", "512m"], &["pwd"]).expect(0);
     assert!(!world.workspace.join("made").exists());
-    let refused = world.records().into_iter().filter(|record| record["event"]["kind"] == "refused").count();
+    let refused =
+        world.records().into_iter().filter(|record| record["event"]["kind"] == "call-refused").count();
     assert_eq!(refused, 2, "a no to a flag is written down like every other");
 }
 
@@ -196,7 +197,7 @@ fn rules_of_the_operator_allow_and_deny_commands() {
     let done = world.run(&[], &["ls", "-la"]).expect(126);
     assert!(done.err.contains("no dot files") && done.err.contains("config.toml:6:8"), "{}", done.err);
     world.run(&[], &["ls", "-l"]).expect(0);
-    world.run(&[], &["mkdir", "d"]).expect(126).says("nobody can be asked");
+    world.run(&[], &["mkdir", "d"]).expect(126).says("no approver is available");
 }
 
 #[test]
@@ -209,7 +210,7 @@ fn c10_a_workspace_tightens_and_asks_for_the_rest() {
     );
     let done = world.sh("cat open.txt; cat closed.txt; true").expect(0);
     assert_eq!(done.text(), "open", "the rule holds in the kernel");
-    assert!(done.err.contains("asks for more than it is given"), "{}", done.err);
+    assert!(done.err.contains("requests more than it has"), "{}", done.err);
     shows(&world.check(&["--read", "closed.txt"]).expect(11), ".ringfence/policy.toml:3:8");
     let shown = world.policy(&["show", "--json"]).expect(0).json();
     let asked: Vec<&str> =
@@ -229,11 +230,12 @@ fn c10_a_workspace_tightens_and_asks_for_the_rest() {
 
 /// By somebody at a terminal who types a word after everything was shown. The standard input says yes: it is not asked.
 fn answered(world: &World, arguments: &str, keys: &[u8]) -> Done {
-    let terminal = Terminal::new(24, 80);
+    // Wide, so that no path breaks the line of a word.
+    let terminal = Terminal::new(60, 300);
     let script = format!("echo yes | \"$RINGFENCE\" policy approve {arguments}");
     let child = session(world, &terminal, &script);
     terminal.wait_for("as the file stays as it is");
-    terminal.wait_for("anything else is no > ");
+    terminal.wait_for("anything else denies > ");
     assert!(terminal.seen().contains("allow"), "{}", terminal.seen());
     terminal.type_in(keys);
     collect(child)
@@ -270,7 +272,7 @@ fn c10_an_approval_is_for_one_text() {
     let guarded = ["--profile", "guarded"];
     world.run(&guarded, &["touch", "made"]).expect(126);
     let other = format!("exec \"$RINGFENCE\" policy approve --sha256 {}", "0".repeat(64));
-    collect(session(&world, &Terminal::new(24, 80), &other)).expect(125).says("not what was named");
+    collect(session(&world, &Terminal::new(60, 80), &other)).expect(125).says("not what was named");
     world.run(&guarded, &["touch", "made"]).expect(126);
     for keys in [&b"y\r"[..], b"\r", b"\x03", b"no\r"] {
         answered(&world, "", keys).expect(125).says("nothing was approved");
@@ -331,9 +333,9 @@ fn s004_strict_and_air_gapped_read_the_workspace_and_ask_nobody() {
         let flags = ["--profile", profile];
         world.run(&flags, &["cat", "README.md"]).expect(0);
         world.run(&flags, &["git", "status", "--short"]).expect(0);
-        world.run(&flags, &["touch", "made"]).expect(126).says("questions are off");
+        world.run(&flags, &["touch", "made"]).expect(126).says("approvals are off");
         world.run(&["--profile", profile, "--net", "full"], &["pwd"]).expect(126);
-        world.run(&["--profile", profile, "--danger-floor", "env"], &["pwd"]).expect(126);
+        world.run(&["--profile", profile, "--danger-required-controls", "env"], &["pwd"]).expect(126);
         world.run(&["--profile", profile, "--memory", "2g"], &["pwd"]).expect(126);
         world.file(&["write", "--profile", profile, "made"], b"x").expect(126);
     }
@@ -345,7 +347,7 @@ fn s004_strict_and_air_gapped_read_the_workspace_and_ask_nobody() {
 #[test]
 fn c39_a_read_only_workspace_still_runs_commands() {
     let world = World::new();
-    world.config("access = \"read\"\n");
+    world.config("workspace_access = \"read\"\n");
     world.write("kept.txt", "kept");
     world.sh("cat kept.txt && touch /tmp/x && touch ~/x && ! touch made && ! echo x > kept.txt").expect(0);
     assert_eq!(world.read("kept.txt").as_deref(), Some("kept"));

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::patience::{Patient, ended};
+use crate::test_timeouts::{Patient, ended};
 use crate::testkit::{World, eventually, finish, is_root};
 
 const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
@@ -125,7 +125,7 @@ fn two_nodes_write_to_one_database_and_each_sees_what_the_other_did() {
     assert!(!one.ledger_path().exists() && !other.ledger_path().exists(), "there is no file beside it");
     let kinds: Vec<String> =
         one.records().iter().map(|record| record["event"]["kind"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(kinds, ["intent", "launched", "settled"]);
+    assert_eq!(kinds, ["call-intended", "sandbox-started", "call-settled"]);
     let verified = one.ledger_tool(&["verify"]).expect(0).text();
     assert_eq!(verified.matches("the chain is whole").count(), 2, "{verified}");
     one.ledger_tool(&["stats"]).expect(0);
@@ -167,10 +167,10 @@ fn a_chain_that_is_set_aside_without_its_key_is_told_on_every_node() {
         assert!(done.err.contains("set aside") && done.err.contains("other"), "{}", done.err);
     }
     let done = other.run(&[], &["touch", "made"]).expect(125);
-    assert!(done.err.contains("acknowledge"), "{}", done.err);
+    assert!(done.err.contains("restart"), "{}", done.err);
     assert!(!other.workspace.join("made").exists(), "no new chain begins in silence");
     // The operator of that node looks, and says so with its key; from then on everybody is told.
-    other.ledger_tool(&["acknowledge", "--reason", "somebody wrote into the table"]).expect(0);
+    other.ledger_tool(&["restart", "--reason", "somebody wrote into the table"]).expect(0);
     other.sh("exit 5").expect(5);
     for world in [&one, &other] {
         let done = world.ledger_tool(&["verify"]).expect(0).text();
@@ -184,8 +184,8 @@ fn a_second_machine_of_the_same_name_is_told_to_take_another() {
     let (first, second) = (server.node("same"), server.node("same"));
     first.sh("exit 3").expect(3);
     let done = second.run(&[], &["touch", "made"]).expect(125);
-    assert!(done.err.contains("node = ") && !done.err.contains("acknowledge"), "{}", done.err);
-    let done = second.ledger_tool(&["acknowledge", "--reason", "I want to"]).expect(125);
+    assert!(done.err.contains("node = ") && !done.err.contains("restart"), "{}", done.err);
+    let done = second.ledger_tool(&["restart", "--reason", "I want to"]).expect(125);
     assert!(done.err.contains("another machine"), "{}", done.err);
     first.sh("exit 4").expect(4);
     let config = second.home.join(".config/ringfence/ledger.toml");

@@ -65,7 +65,7 @@ fn refused_call_executes_nothing() {
         assert!(done.err.contains("rule:"), "{flags:?}: {}", done.err);
     }
     assert_eq!(names(&world.workspace), Vec::<std::ffi::OsString>::new());
-    let refusals = world.records().iter().filter(|record| record["event"]["kind"] == "refused").count();
+    let refusals = world.records().iter().filter(|record| record["event"]["kind"] == "call-refused").count();
     assert_eq!(refusals, cases.len());
 }
 
@@ -94,13 +94,14 @@ fn weaker_backend_reports_what_is_missing() {
         assert!(!controls[partial]["missing"].as_str().unwrap().is_empty(), "{partial}");
     }
     assert_eq!(controls["ipc"]["level"], "absent", "{object}");
-    let none = ["--backend", "none", "--danger", "--allow-sensitive-roots", "--danger-floor", "env"];
+    let none =
+        ["--backend", "none", "--danger", "--allow-sensitive-roots", "--danger-required-controls", "env"];
     let object = world.json(&none, &["true"]);
     for absent in ["fs-read", "fs-write", "net", "pid", "ipc", "syscalls"] {
         assert_eq!(object["posture"]["controls"][absent]["level"], "absent", "{object}");
     }
     let records = world.records();
-    let launched = records.iter().rev().find(|record| record["event"]["kind"] == "launched").unwrap();
+    let launched = records.iter().rev().find(|record| record["event"]["kind"] == "sandbox-started").unwrap();
     assert_eq!(launched["event"]["posture"]["backend"], "none", "and the ledger has it");
 }
 

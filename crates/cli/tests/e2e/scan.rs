@@ -180,12 +180,12 @@ fn a_limit_that_was_reached_is_no_clean_result() {
     world.write("bomb", &hostile);
     world.git(&world.workspace, &["add", "bomb"]);
     for arguments in [&["bomb"][..], &["--staged"], &["--git-diff", "HEAD"]] {
-        world.scan(arguments, "").expect(125).says("not all of that was read");
+        world.scan(arguments, "").expect(125).says("not all were scanned");
     }
     world.write("bomb", [hostile.as_slice(), b"\n", token().as_bytes()].concat());
     world.git(&world.workspace, &["add", "bomb"]);
-    world.scan(&["bomb"], "").expect(1).says("not all of that was read");
-    world.scan(&["--staged"], "").expect(1).says("not all of that was read");
+    world.scan(&["bomb"], "").expect(1).says("not all were scanned");
+    world.scan(&["--staged"], "").expect(1).says("not all were scanned");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Secrets of the operator: how they are kept, who gets them, and where they never are.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -10,7 +11,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::approvals::configure;
+use crate::daemon_early_disconnect::HOLD;
 use crate::terminal::Terminal;
+use crate::test_timeouts::{Patient, ended};
 use crate::testkit::{
     Done, LANDLOCK, World, binary, collect, contains, eventually, finish, marker, quoted, send,
 };
@@ -19,7 +22,7 @@ use crate::watch::Watch;
 /// No scanner knows the shape of it, so only who knows the value can take it out.
 const VALUE: &str = "correct horse battery staple";
 
-const EXTERNAL: &[&str] = &["--backend", "external", "--danger", "--danger-floor", "limits,env"];
+const EXTERNAL: &[&str] = &["--backend", "external", "--danger", "--danger-required-controls", "limits,env"];
 const CONSTRUCTED: [&[&str]; 2] = [&["--backend", "native"], &["--backend", "bubblewrap"]];
 
 fn secret(world: &World, arguments: &[&str], input: &[u8]) -> Done {
@@ -28,7 +31,7 @@ fn secret(world: &World, arguments: &[&str], input: &[u8]) -> Done {
 
 /// Here it is seen who has a value, so that what is on its way out may pass; `leaks.rs` is about that it may not.
 fn let_pass(world: &World) {
-    configure(world, "[leaks.stored]\noutput = \"flag\"\narguments = \"flag\"\n");
+    configure(world, "[leaks.stored_secrets]\noutput = \"flag\"\narguments = \"flag\"\n");
 }
 
 fn set(world: &World, arguments: &[&str]) {
@@ -142,16 +145,16 @@ fn a_release_is_written_down_before_it_happens_and_without_the_value() {
     let kinds = kinds(&world);
     let position =
         |kind: &str| kinds.iter().position(|known| known == kind).unwrap_or_else(|| panic!("{kinds:?}"));
-    assert!(position("intent") < position("secret-released"));
-    assert!(position("secret-released") < position("launched"));
+    assert!(position("call-intended") < position("secret-released"));
+    assert!(position("secret-released") < position("sandbox-started"));
     let records = world.records();
     let event = &records[position("secret-released")]["event"];
     assert_eq!(
-        (&event["name"], &event["class"], &event["how"]),
+        (&event["name"], &event["class"], &event["delivery"]),
         (&"KEY".into(), &"tool".into(), &"file".into())
     );
     assert_eq!(event["fingerprint"], metas(&world)[0]["fingerprint"]);
-    assert_eq!(event["transaction"], records[position("intent")]["event"]["transaction"]);
+    assert_eq!(event["transaction"], records[position("call-intended")]["event"]["transaction"]);
     assert!(world.ledger_tool(&["tail"]).expect(0).text().contains("KEY (tool) as file"));
     world.ledger_tool(&["verify"]).expect(0);
 }
@@ -166,6 +169,44 @@ fn without_a_ledger_nothing_is_released() {
     fs::set_permissions(state(&world, "ledger.db"), fs::Permissions::from_mode(0o600)).unwrap();
     world.run(&["--secret", "KEY"], &["touch", "made"]).expect(0);
     assert!(world.workspace.join("made").exists());
+}
+
+/// Nothing that a session may use changes before it is in the ledger.
+#[test]
+fn a_change_that_cannot_be_recorded_is_not_made() {
+    let world = World::new();
+    set(&world, &["KEPT"]);
+    let image = format!("[[image]]\nname = \"dev\"\nid = \"{}\"\n", "a".repeat(64));
+    let list = world.home.join(".config/ringfence/images.toml");
+    fs::create_dir_all(list.parent().unwrap()).unwrap();
+    fs::write(&list, &image).unwrap();
+    let kept = || [state(&world, "secrets/store"), list.clone()].map(|file| fs::read(file).unwrap());
+    let (before, records) = (kept(), kinds(&world).len());
+    let commands: [&[&str]; 4] = [
+        &["secret", "set", "NEW"],
+        &["secret", "rotate", "KEPT"],
+        &["secret", "rm", "KEPT"],
+        &["image", "rm", "dev"],
+    ];
+    let change = |command: &[&str]| finish(world.ringfence().args(command), b"another-value");
+    let mut python = world.host("python3");
+    python.args(["-c", HOLD]).arg(world.ledger_path());
+    let mut holder = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    Patient(holder.stdout.as_mut().unwrap()).read_exact(&mut [0; 5]).unwrap();
+    for command in commands {
+        change(command).expect(125).says("nothing was changed");
+        assert_eq!(kept(), before, "{command:?}");
+    }
+    drop(holder.stdin.take());
+    assert!(ended("who holds the ledger", &mut holder).success());
+    assert_eq!(kinds(&world).len(), records);
+    for command in commands {
+        change(command).expect(0);
+    }
+    assert_eq!(names(&world), ["NEW"], "control");
+    assert!(!fs::read_to_string(&list).unwrap().contains("dev"));
+    let changed = kinds(&world).iter().filter(|kind| *kind == "policy-changed").count();
+    assert_eq!(changed, 1 + commands.len());
 }
 
 #[test]
@@ -424,7 +465,7 @@ fn bad_values_and_names_are_refused_and_keep_nothing() {
 #[test]
 fn exactly_one_newline_is_left_out_and_that_is_said() {
     let world = World::new();
-    secret(&world, &["set", "ONE"], b"value\n\n").expect(0).says("one newline at the end was left out");
+    secret(&world, &["set", "ONE"], b"value\n\n").expect(0).says("removed one trailing newline");
     let plain = secret(&world, &["set", "TWO"], b"value").expect(0);
     assert!(plain.err.is_empty() || plain.err.contains("too short"), "{}", plain.err);
     let lengths: Vec<_> = metas(&world).iter().map(|meta| meta["bytes"].clone()).collect();
@@ -437,13 +478,13 @@ fn exactly_one_newline_is_left_out_and_that_is_said() {
 fn a_secret_lives_from_set_over_rotate_to_rm() {
     let world = World::new();
     set(&world, &["KEY", "--host", "api.example.com:8443"]);
-    let before = secret(&world, &["show-meta", "KEY", "--json"], b"").expect(0).json()["secrets"][0].clone();
+    let before = secret(&world, &["show", "KEY", "--json"], b"").expect(0).json()["secrets"][0].clone();
     secret(&world, &["rotate", "KEY"], b"another value of it").expect(0);
-    let after = secret(&world, &["show-meta", "KEY", "--json"], b"").expect(0).json()["secrets"][0].clone();
+    let after = secret(&world, &["show", "KEY", "--json"], b"").expect(0).json()["secrets"][0].clone();
     assert_ne!(before["fingerprint"], after["fingerprint"]);
     assert_eq!((&before["created"], &before["hosts"]), (&after["created"], &after["hosts"]));
     assert_eq!(world.sh_with(&["--secret", "KEY"], "cat $KEY_FILE").expect(0).text(), "another value of it");
-    let shown = secret(&world, &["show-meta", "KEY"], b"").expect(0).text();
+    let shown = secret(&world, &["show", "KEY"], b"").expect(0).text();
     assert!(shown.contains("api.example.com:8443") && !shown.contains("another value"), "{shown}");
     secret(&world, &["rm", "KEY"], b"").expect(0);
     world.run(&["--secret", "KEY"], &["true"]).expect(126).says("secret.unknown");
@@ -486,7 +527,7 @@ fn prompted(world: &World, terminal: &Terminal, keys: &[u8]) -> Done {
 fn a_prompt_shows_nothing_and_puts_the_terminal_back() {
     let world = World::new();
     let_pass(&world);
-    let terminal = Terminal::new(24, 80);
+    let terminal = Terminal::new(60, 80);
     let before = terminal.mode();
     prompted(&world, &terminal, b"typo\x15wrong-tail\x7f\x7f\x7f\x7fvalue\r").expect(0);
     let after = terminal.mode();
@@ -501,7 +542,7 @@ fn a_prompt_shows_nothing_and_puts_the_terminal_back() {
 fn a_prompt_that_is_left_keeps_nothing() {
     for keys in [&b"half\x03"[..], b"\x04", b"\r"] {
         let world = World::new();
-        let terminal = Terminal::new(24, 80);
+        let terminal = Terminal::new(60, 80);
         let before = terminal.mode();
         prompted(&world, &terminal, keys).expect(125);
         assert_eq!(before.local_modes, terminal.mode().local_modes);

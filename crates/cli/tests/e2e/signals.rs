@@ -192,3 +192,44 @@ fn command_has_its_own_session() {
     assert_eq!(numbers[0], numbers[1], "the command leads its session");
     assert!(numbers[2] < 12, "only the sandbox's own processes are visible: {numbers:?}");
 }
+
+/// The parent of the command is its leader, which alone knows how the command ended.
+#[test]
+fn a_command_that_stops_its_leader_ends_with_it() {
+    let world = World::new();
+    let script = "kill -STOP $PPID; exit 0";
+    for backend in ["native", "bubblewrap"] {
+        let done = world.sh_with(&["--backend", backend, "--timeout", "40s"], script);
+        assert!(done.took < Duration::from_secs(20), "{backend}: {:?} {}", done.took, done.err);
+        assert_ne!(done.code, Some(124), "{backend}");
+    }
+    world.sh("kill -0 $PPID").expect(0);
+}
+
+fn parent_of(pid: u32) -> u32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Without a PID namespace nothing but the leader is left to end a command.
+#[test]
+fn a_supervisor_that_dies_with_its_stand_in_leaves_nothing() {
+    let world = World::new();
+    let script = format!("echo up >up; sleep 1000; : {}", marker(&world));
+    let mut child = start(&world, crate::testkit::LANDLOCK, &script);
+    wait_until_up(&world);
+    let shells = processes_with(&format!("sleep 1000; : {}", marker(&world)));
+    let pids: Vec<u32> = shells.iter().map(|line| line.split(':').next().unwrap().parse().unwrap()).collect();
+    let shell = *pids.iter().find(|pid| **pid != child.id()).unwrap();
+    let leader = parent_of(shell);
+    let stand_in = parent_of(leader);
+    assert_eq!(parent_of(stand_in), child.id());
+    let stand_in = rustix::process::Pid::from_raw(stand_in.cast_signed()).unwrap();
+    // Stopped first, so that neither sees the end of the other.
+    for signal in [Signal::STOP, Signal::KILL] {
+        send(&child, signal);
+        rustix::process::kill_process(stand_in, signal).unwrap();
+    }
+    let _status = child.wait().unwrap();
+    assert_all_dead(&world);
+}

@@ -114,26 +114,32 @@ fn starts_with_one_state_directory_all_succeed() {
 /// Where no user namespace can be made, `landlock` is left, which does not meet the default floor.
 #[test]
 fn a_weaker_backend_is_told_and_recorded() {
-    const RUN: &str = r#""$RINGFENCE" run --json --danger --danger-floor env -- true"#;
+    const RUN: &str = r#""$RINGFENCE" run --json --danger --danger-required-controls env -- true"#;
     let world = World::new();
     let run =
         |script: &str| finish(world.host("unshare").args(["-Ur", "sh", "-c", script]), b"").expect(0).json();
     let weaker = run(&format!("echo 0 > /proc/sys/user/max_user_namespaces && {RUN}"));
     assert_eq!(weaker["posture"]["backend"], "landlock", "{weaker}");
-    let note = weaker["note"].as_str().unwrap();
+    let note = weaker["notice"].as_str().unwrap();
     for part in ["`landlock` is used", "`native` cannot create namespaces", "`bubblewrap` is not available"] {
         assert!(note.contains(part), "{note}");
     }
     let launched = |world: &World| {
         let records = world.records().into_iter().rev();
-        records.map(|record| record["event"].clone()).find(|event| event["kind"] == "launched").unwrap()
+        records
+            .map(|record| record["event"].clone())
+            .find(|event| event["kind"] == "sandbox-started")
+            .unwrap()
     };
-    let passed_over = launched(&world)["passed_over"].clone();
-    assert_eq!(passed_over.as_array().unwrap().len(), 2, "{passed_over}");
-    assert!(passed_over[0].as_str().unwrap().contains("`native` cannot create namespaces"), "{passed_over}");
+    let skipped_backends = launched(&world)["skipped_backends"].clone();
+    assert_eq!(skipped_backends.as_array().unwrap().len(), 2, "{skipped_backends}");
+    assert!(
+        skipped_backends[0].as_str().unwrap().contains("`native` cannot create namespaces"),
+        "{skipped_backends}"
+    );
     let control = run(RUN);
-    assert_eq!((&control["posture"]["backend"], &control["note"]), (&json!("native"), &Value::Null));
-    assert_eq!(launched(&world)["passed_over"], Value::Null);
+    assert_eq!((&control["posture"]["backend"], &control["notice"]), (&json!("native"), &Value::Null));
+    assert_eq!(launched(&world)["skipped_backends"], Value::Null);
 }
 
 /// The process that `supervisor` has started to clean up after it.

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::patience::Patient;
+use crate::test_timeouts::Patient;
 use crate::testkit::{World, collect, finish};
 
 fn all_bytes(times: usize) -> Vec<u8> {
@@ -123,14 +123,14 @@ fn a_directory_as_standard_input_is_no_way_out() {
 fn output_cap_is_marked() {
     let world = World::new();
     let done =
-        world.sh_with(&["--output", "1000"], "head -c 5000 /dev/zero | tr '\\0' x; echo e >&2").expect(0);
+        world.sh_with(&["--max-output", "1000"], "head -c 5000 /dev/zero | tr '\\0' x; echo e >&2").expect(0);
     let text = done.text();
     assert!(text.starts_with(&"x".repeat(1000)));
     assert!(text.contains("[ringfence: stdout truncated after 1000 bytes]"), "{text}");
     assert_eq!(text.matches('x').count(), 1000);
     assert!(done.err.starts_with("e\n"), "{}", done.err);
-    assert!(done.err.contains("--output"), "{}", done.err);
-    let object = world.json(&["--output", "1000"], &["sh", "-c", "head -c 5000 /dev/zero | tr '\\0' x"]);
+    assert!(done.err.contains("--max-output"), "{}", done.err);
+    let object = world.json(&["--max-output", "1000"], &["sh", "-c", "head -c 5000 /dev/zero | tr '\\0' x"]);
     assert_eq!(object["outcome"]["stdout"]["bytes"], 1000);
     assert_eq!(object["outcome"]["stdout"]["dropped"], 4000);
     assert_eq!(object["outcome"]["limit_hit"], "output");

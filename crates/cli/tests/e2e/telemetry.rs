@@ -7,22 +7,22 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use ringfence_api::{
-    Answer, AnswerApproval, CallState, CreateSession, Exec, FetchUrl, ListApprovals, ReadFile, ReadMetrics,
-    SessionInfo, ShowCall, WriteFile,
+    AnswerApproval, ApprovalReply, CallState, CreateSession, ExecRequest, FetchUrl, ListApprovals, ReadFile,
+    ReadMetrics, SessionInfo, ShowCall, WriteFile,
 };
 use ringfence_client::Client;
 use ringfence_grpc::v1;
-use ringfence_runtime::web::Certificate;
 use ringfence_types::{NetMode, Profile};
+use ringfence_web::Certificate;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::approvals::configure;
 use crate::collector::{Collector, Manner, Span, said};
+use crate::daemon_fixture::{Served, exec, raw, stdout};
 use crate::grpc_client::Speaker;
 use crate::internet::Internet;
-use crate::patience::{ended, joined, mortal};
-use crate::served::{Served, exec, raw, stdout};
+use crate::test_timeouts::{ended, joined, mortal};
 use crate::testkit::{World, eventually, finish, send, variable};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -55,32 +55,32 @@ fn sent(served: &Served, signal: &str) -> u64 {
 }
 
 fn dropped(served: &Served, signal: &str, why: &str) -> u64 {
-    metric(served, &format!("ringfence_telemetry_dropped_total{{signal=\"{signal}\",why=\"{why}\"}}"))
+    metric(served, &format!("ringfence_telemetry_dropped_total{{signal=\"{signal}\",reason=\"{why}\"}}"))
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn argv(words: &[&str], session: &SessionInfo) -> Exec {
-    Exec { argv: words.iter().map(|word| (*word).to_owned()).collect(), ..exec(session, "") }
+fn argv(words: &[&str], session: &SessionInfo) -> ExecRequest {
+    ExecRequest { argv: words.iter().map(|word| (*word).to_owned()).collect(), ..exec(session, "") }
 }
 
 /// A call that is asked about, and a yes.
 fn asked_and_approved(served: &Served, session: &SessionInfo) {
-    let exec = Exec { background: true, ..argv(&["mkdir", "made"], session) };
+    let exec = ExecRequest { background: true, ..argv(&["mkdir", "made"], session) };
     let call = served.client().call(&exec).unwrap().call;
     let mut found = None;
     eventually("somebody asks", || {
-        found = served.client().call(&ListApprovals {}).unwrap().questions.into_iter().next();
+        found = served.client().call(&ListApprovals {}).unwrap().approvals.into_iter().next();
         found.is_some()
     });
     let answer = AnswerApproval {
         id: found.unwrap().id,
-        answer: Answer::Once,
+        answer: ApprovalReply::Once,
         reason: None,
-        terms: None,
-        asker_gone: false,
+        grant_terms: None,
+        accept_orphaned: false,
     };
     served.client().call(&answer).unwrap();
     let wait = ShowCall { session: session.session.clone(), call, wait_ms: Some(60_000) };
@@ -126,8 +126,10 @@ fn stages(spans: &[Span], of: &Span) -> Vec<String> {
 #[test]
 fn spans_and_records_of_real_sessions_reach_the_collector() {
     let collector = Collector::new(Manner::Takes);
-    let mut served =
-        serving(&collector, "content = \"events\"\nresource = \"deployment.environment.name=test\"\n");
+    let mut served = serving(
+        &collector,
+        "detail = \"events\"\nresource_attributes = \"deployment.environment.name=test\"\n",
+    );
     let session = served.session();
     let guarded = CreateSession { profile: Some(Profile::Guarded), ..served.wanted() };
     let guarded = served.client().call(&guarded).unwrap();
@@ -197,15 +199,8 @@ fn spans_and_records_of_real_sessions_reach_the_collector() {
         assert_eq!(said(&record.attributes, "ringfence.event.hash").as_deref(), event["hash"].as_str());
     }
     let kinds: BTreeSet<&str> = records.iter().map(|record| record.event_name.as_str()).collect();
-    for kind in [
-        "session-started",
-        "intent",
-        "settled",
-        "refused",
-        "approval-requested",
-        "approval-decided",
-        "session-ended",
-    ] {
+    let expected = "session-started call-intended call-settled call-refused approval-requested approval-decided session-ended";
+    for kind in expected.split(' ') {
         assert!(kinds.contains(format!("ringfence.{kind}").as_str()), "{kind} of {kinds:?}");
     }
     let id = said(&asked.attributes, "gen_ai.tool.call.id").unwrap();
@@ -264,8 +259,8 @@ fn a_page_that_is_fetched_has_a_span() {
     let fetched = fetched.unwrap();
     assert_eq!(said(&fetched.attributes, "error.type"), None);
     assert_eq!(stages(&spans, fetched), ["authenticate", "decide", "admit", "run", "settle"]);
-    assert_eq!(parent(&spans, fetched).name, "fetch");
-    collector.gets("settled");
+    assert_eq!(parent(&spans, fetched).name, "call.fetch");
+    collector.gets("call-settled");
 }
 
 /// B-A23: what is stored is nowhere in what leaves, wherever it was put; what is not secret is, where the ledger holds it.
@@ -282,8 +277,8 @@ fn a_secret_is_nowhere_in_what_leaves() {
     };
     keep("stored", &stored);
     keep("collector", &header);
-    let more = "content = \"events\"\n[telemetry.headers.authorization]\nscheme = \"Bearer\"\nsecret = \"collector\"\n\
-         [leaks.stored]\narguments = \"flag\"\nfiles = \"flag\"\n";
+    let more = "detail = \"events\"\n[telemetry.headers.authorization]\nprefix = \"Bearer\"\nsecret = \"collector\"\n\
+         [leaks.stored_secrets]\narguments = \"flag\"\nfiles = \"flag\"\n";
     configure(&world, &telemetry(&collector, more));
     let mut served = Served::with(world, &[]);
     let rotated = ["another", "value", "by", "now"].join("^");
@@ -296,7 +291,7 @@ fn a_secret_is_nowhere_in_what_leaves() {
         client.call(&exec(&session, &in_argv)).unwrap();
         let environment = [("TOLD".to_owned(), format!("{secret}/{marker}-env"))].into();
         let reason = Some(format!("because of {secret}"));
-        client.call(&Exec { environment, reason, ..exec(&session, "echo $TOLD") }).unwrap();
+        client.call(&ExecRequest { environment, reason, ..exec(&session, "echo $TOLD") }).unwrap();
         let path = format!("{marker}-path-{secret}");
         // Whether it is done does not matter here.
         let content = format!("{secret} {marker}-content").into_bytes().into();
@@ -305,14 +300,14 @@ fn a_secret_is_nowhere_in_what_leaves() {
         let _done = client.call(&ReadFile { session: session.session.clone(), path: path.into() });
         let report = ringfence_api::ReportActivity {
             session: session.session.clone(),
-            kind: "thought".to_owned(),
-            text: format!("{secret} {marker}-report"),
+            activity: "thought".to_owned(),
+            claim: format!("{secret} {marker}-report"),
         };
         client.call(&report).unwrap();
-        let named = CreateSession { agent: Some(format!("{marker}-agent-{secret}")), ..served.wanted() };
+        let named = CreateSession { agent_name: Some(format!("{marker}-agent-{secret}")), ..served.wanted() };
         let _done = client.call(&named);
     }
-    collector.gets("activity");
+    collector.gets("activity-reported");
     finish(served.world.ringfence().args(["secret", "rotate", "collector"]), rotated.as_bytes()).expect(0);
     served.sh(&session, "true");
     end(&mut served);
@@ -356,10 +351,10 @@ fn without_content_no_argument_and_no_path_leaves() {
     assert!(!collector.has(b"plain-marker") && !collector.has(b"other-marker"));
     assert!(!collector.has(served.world.workspace.to_str().unwrap().as_bytes()));
     let settled =
-        collector.records().into_iter().find(|record| record.event_name == "ringfence.settled").unwrap();
+        collector.records().into_iter().find(|record| record.event_name == "ringfence.call-settled").unwrap();
     assert_eq!(said(&settled.attributes, "process.exit.code").as_deref(), Some("0"));
     let refused =
-        collector.records().into_iter().find(|record| record.event_name == "ringfence.refused").unwrap();
+        collector.records().into_iter().find(|record| record.event_name == "ringfence.call-refused").unwrap();
     assert!(said(&refused.attributes, "ringfence.rule").is_some(), "{refused:?}");
 }
 
@@ -418,7 +413,7 @@ fn a_collector_that_is_away_or_hostile_changes_nothing_for_calls() {
 }
 
 fn changes_nothing(manner: Option<Manner>) {
-    const FEW: &str = "queue = 16\ntimeout = \"300ms\"\n";
+    const FEW: &str = "queue_size = 16\ntimeout = \"300ms\"\n";
     let collector = Collector::new(manner.unwrap_or(Manner::Takes));
     let world = World::new();
     let port = if manner.is_some() { collector.port } else { 1 };
@@ -449,7 +444,7 @@ fn what_may_come_again_does_and_what_may_not_is_dropped() {
     let mut served = serving(&collector, "");
     let session = served.session();
     served.sh(&session, "true");
-    collector.gets("settled");
+    collector.gets("call-settled");
     eventually("it is counted", || sent(&served, "traces") > 0 && sent(&served, "logs") > 0);
     for signal in ["traces", "logs"] {
         for why in ["queue", "refused", "unreachable", "withheld"] {
@@ -522,11 +517,11 @@ fn in_the_clear_to_others_is_refused_with_what_to_write_instead() {
         ("signals = \"traces\"", "nothing is sent without `endpoint`"),
         ("endpoint = \"http://127.0.0.1:1\"\nsignals = \"trace\"", "did you mean `traces`"),
         ("endpoint = \"http://127.0.0.1:1\"\ntimeout = \"1h\"", "write at most"),
-        ("endpoint = \"http://127.0.0.1:1\"\nqueue = 1", "from 16 to 65536"),
-        ("endpoint = \"http://127.0.0.1:1\"\nresource = \"x\"", "not a name with a value"),
+        ("endpoint = \"http://127.0.0.1:1\"\nqueue_size = 1", "from 16 to 65536"),
+        ("endpoint = \"http://127.0.0.1:1\"\nresource_attributes = \"x\"", "not a name with a value"),
         ("endpoint = \"http://127.0.0.1:1\"\n[telemetry.headers.host]\nsecret = \"x\"", "not yours to set"),
         (
-            "endpoint = \"http://127.0.0.1:1\"\n[telemetry.headers.x]\nscheme = \"a\"",
+            "endpoint = \"http://127.0.0.1:1\"\n[telemetry.headers.x]\nprefix = \"a\"",
             "a header without a value",
         ),
     ] {
@@ -591,21 +586,23 @@ fn a_change_counts_at_once_or_is_refused() {
     assert_eq!(collector.connections(), 0);
     change(&telemetry(&collector, ""), "`[telemetry]` counts from now on");
     served.sh(&session, "true");
-    collector.gets("settled");
+    collector.gets("call-settled");
     let missing = "[telemetry.headers.x]\nsecret = \"absent\"\n";
     change(&telemetry(&collector, missing), "`[telemetry]` is not taken, and what held before holds");
+    // The record of the change may be there already: the two of the call are what is waited for.
     let before = collector.records().len();
     served.sh(&session, "true");
-    eventually("it is still sent", || collector.records().len() > before + 2);
+    eventually("it is still sent", || collector.records().len() > before + 1);
     let other = Collector::new(Manner::Takes);
     change(&telemetry(&other, ""), "`[telemetry]` counts from now on");
     served.sh(&session, "true");
-    other.gets("settled");
+    other.gets("call-settled");
     change("", "nothing more is sent");
     let settled = |collector: &Collector| {
-        collector.records().iter().filter(|record| record.event_name == "ringfence.settled").count()
+        collector.records().iter().filter(|record| record.event_name == "ringfence.call-settled").count()
     };
     let (first, second) = (settled(&collector), settled(&other));
+    assert!(first > 0 && second > 0, "control");
     served.sh(&session, "true");
     end(&mut served);
     assert_eq!((settled(&collector), settled(&other)), (first, second), "off is off");
@@ -634,7 +631,7 @@ fn a_collector_behind_tls_has_to_be_vouched_for() {
         let endpoint = format!("https://127.0.0.1:{}", collector.port);
         configure(
             &world,
-            &format!("[telemetry]\nendpoint = \"{endpoint}\"\nauthority = \"~/authority.pem\"\n"),
+            &format!("[telemetry]\nendpoint = \"{endpoint}\"\nca_file = \"~/authority.pem\"\n"),
         );
         let before = (collector.records().len(), collector.connections());
         let mut served = Served::with(world, &[]);
@@ -654,7 +651,7 @@ fn an_agent_cannot_keep_itself_out_of_the_traces() {
     let script = format!(
         "{}\ncurl -s -o answer --unix-socket \"$RINGFENCE_SESSION_SOCKET\" -H \"Authorization: Bearer $RINGFENCE_SESSION_TOKEN\" \
          -H 'traceparent: 00-{TRACE}-{SPAN}-00' -d '{{\"argv\":[\"sh\",\"-c\",\"exit 9\"]}}' \"http://door$S/exec\"; sleep 600",
-        crate::served::ASK
+        crate::daemon_fixture::ASK
     );
     let session = served.provider(&script);
     eventually("the agent has its answer", || {

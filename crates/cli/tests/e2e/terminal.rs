@@ -10,6 +10,7 @@ use std::thread;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 
+use crate::test_timeouts::{PATIENCE, comes_true};
 use crate::testkit::{World, collect, eventually, send};
 
 /// A terminal with somebody reading what appears on it.
@@ -42,8 +43,10 @@ impl Terminal {
         String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
     }
 
+    #[track_caller]
     pub(crate) fn wait_for(&self, text: &str) {
-        eventually(&format!("`{text}` on the terminal"), || self.seen().contains(text));
+        let shown = comes_true(|| self.seen().contains(text));
+        assert!(shown, "not on the terminal after {PATIENCE:?}: `{text}`, but:\n{}", self.seen());
     }
 
     /// Until so many questions were asked and the last one can be answered: what is typed before that is dropped.

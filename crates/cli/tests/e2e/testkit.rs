@@ -14,11 +14,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub(crate) use crate::patience::eventually;
-use crate::patience::{Drain, PATIENCE, command_line, end, joined};
+pub(crate) use crate::test_timeouts::eventually;
+use crate::test_timeouts::{Drain, PATIENCE, command_line, end, joined};
 
 /// The fallback where no namespaces can be made; it does not meet the default floor.
-pub(crate) const LANDLOCK: &[&str] = &["--backend", "landlock", "--danger", "--danger-floor", "limits,env"];
+pub(crate) const LANDLOCK: &[&str] =
+    &["--backend", "landlock", "--danger", "--danger-required-controls", "limits,env"];
 
 pub(crate) struct World {
     _left: Left,
@@ -106,7 +107,7 @@ impl World {
     /// Every record so far, oldest first, without those that the ledger keeps about itself and about sessions.
     pub(crate) fn records(&self) -> Vec<Value> {
         const BESIDE: [&str; 5] =
-            ["chain-started", "session-started", "session-ended", "ledger-read", "checkpoint"];
+            ["chain-started", "session-started", "session-ended", "ledger-read", "checkpoint-signed"];
         let mut records = self.all_records();
         records.retain(|record| !BESIDE.iter().any(|kind| record["event"]["kind"] == *kind));
         records

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::patience::joined;
+use crate::test_timeouts::joined;
 use crate::testkit::contains;
 
 /// Looks again and again, until it is told to stop.

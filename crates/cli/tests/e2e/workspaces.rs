@@ -185,20 +185,24 @@ fn a_closed_workspace_is_not_there() {
     let before = crate::testkit::names(&world.workspace);
     for backend in ["native", "bubblewrap"] {
         let mut command = world.ringfence();
-        command.args(["run", "--backend", backend, "--access", "none", "--", "sh", "-c", &look]);
+        command.args(["run", "--backend", backend, "--workspace-access", "none", "--", "sh", "-c", &look]);
         let done = finish(command.current_dir(world.workspace.join("sub")), b"").expect(0);
         assert_eq!(done.text(), "/home/ringfence\n", "{backend}");
         assert_eq!(crate::testkit::names(&world.workspace), before, "{backend}");
-        let flags = ["--backend", backend, "--access", "none"];
+        let flags = ["--backend", backend, "--workspace-access", "none"];
         assert_eq!(world.run(&flags, &["sh", "-c", "cat kept; rm kept"]).expect(0).text(), "kept\n");
         // A part of it can be shown all the same.
         let docs = format!("{workspace}/docs");
         let shown = world.run(&[&flags[..], &["--read", &docs]].concat(), &["sh", "-c", &look]);
         assert_eq!(shown.expect(0).text(), format!("/home/ringfence\n{secret}docs\n"), "{backend}");
     }
-    let intent = world.records().into_iter().rfind(|record| record["event"]["kind"] == "intent").unwrap();
+    let intent =
+        world.records().into_iter().rfind(|record| record["event"]["kind"] == "call-intended").unwrap();
     assert_eq!(intent["event"]["call"]["cwd"], "/home/ringfence", "{intent}");
-    world.sh_with(&["--access", "none", "--backend", "landlock"], "true").expect(126).says("cannot close");
+    world
+        .sh_with(&["--workspace-access", "none", "--backend", "landlock"], "true")
+        .expect(126)
+        .says("cannot close");
 }
 
 /// By policy it holds for every door, and no flag opens it again.
@@ -207,7 +211,7 @@ fn a_policy_closes_the_workspace_for_every_door() {
     let world = World::new();
     world.write("file", "content\n");
     let policy = world.home.join("policy.toml");
-    fs::write(&policy, "access = \"none\"\n").unwrap();
+    fs::write(&policy, "workspace_access = \"none\"\n").unwrap();
     let policy = policy.to_str().unwrap();
     let flags = ["--policy", policy];
     let told = |verb: &[&str], flags: &[&str], rest: &[&str]| {
@@ -218,10 +222,10 @@ fn a_policy_closes_the_workspace_for_every_door() {
     told(&["file", "write"], &flags, &["file"]).expect(126).says("path.access");
     told(&["check"], &flags, &["--read", "file"]).expect(11);
     told(&["check"], &flags, &["--", "true"]).expect(0);
-    let more = ["--policy", policy, "--access", "read"];
+    let more = ["--policy", policy, "--workspace-access", "read"];
     told(&["run"], &more, &["--", "true"]).expect(126).says("policy.ceiling");
     let review = ["--policy", policy, "--profile", "review"];
-    told(&["tx", "propose"], &review, &["--file", "file"]).expect(126).says("path.access");
+    told(&["proposal", "create"], &review, &["--file", "file"]).expect(126).says("path.access");
     assert_eq!(world.read("file").as_deref(), Some("content\n"));
 }
 

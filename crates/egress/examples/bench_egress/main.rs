@@ -22,8 +22,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_egress::{
-    Ca, Doors, Flow, FlowEnd, Gate, HttpSettings, Leak, NameServers, Passage, Proxy, Reach, Settings,
-    Traffic, Treatment, Verdict, Way,
+    AddressScope, DialPermit, Flow, FlowEnd, FlowGate, FlowIngress, FlowTerms, FlowTreatment, FlowVerdict,
+    HttpSettings, LeakReport, NameServers, Proxy, ProxyListeners, ProxySettings, SessionCa, Traffic,
 };
 use ringfence_types::Refusal;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -39,7 +39,7 @@ fn main() -> Any<()> {
         ["flow", via, rounds] => flow(&Via::new(via)?, rounds.parse()?),
         ["bulk", via, bytes, rounds] => bulk(&Via::new(via)?, bytes.parse()?, rounds.parse()?),
         ["start", rounds] => report(rounds.parse()?, || {
-            start(Treatment::Tunnel, HttpSettings::default()).map(drop).map_err(io::Error::other)
+            start(FlowTreatment::Tunnel, HttpSettings::default()).map(drop).map_err(io::Error::other)
         }),
         ["idle", count] => idle(count.parse()?),
         ["hold", via, server, count] => hold(&Via::new(via)?, server.parse()?, count.parse()?),
@@ -59,7 +59,7 @@ impl Via {
         match word {
             "direct" => Ok(Self::Direct),
             "tunnel" => {
-                let (address, proxy) = start(Treatment::Tunnel, HttpSettings::default())?;
+                let (address, proxy) = start(FlowTreatment::Tunnel, HttpSettings::default())?;
                 Ok(Self::Own(address, proxy))
             }
             address => Ok(Self::Proxy(address.parse()?)),
@@ -88,38 +88,49 @@ impl Via {
 }
 
 /// Lets everything pass to this machine, in one way.
-struct Open(Treatment);
+struct Open(FlowTreatment);
 
-impl Gate for Open {
-    fn judge(&self, _flow: &Flow) -> Verdict {
-        Verdict::Pass(Passage { treatment: self.0, reach: Reach::Special })
+/// Leave to dial, of a gate that keeps no record.
+#[derive(Debug)]
+struct PlainPermit(SocketAddr);
+
+impl DialPermit for PlainPermit {
+    fn address(&self) -> SocketAddr {
+        self.0
+    }
+}
+
+impl FlowGate for Open {
+    fn judge(&self, _flow: &Flow) -> FlowVerdict {
+        FlowVerdict::Pass(FlowTerms { treatment: self.0, reach: AddressScope::Special })
     }
 
     fn answers(&self, _name: &str) -> bool {
         true
     }
 
-    fn opens(&self, _flow: &Flow, _address: IpAddr) -> Result<(), Refusal> {
-        Ok(())
+    fn opens(&self, flow: &Flow, address: IpAddr) -> Result<Box<dyn DialPermit>, Refusal> {
+        Ok(Box::new(PlainPermit(SocketAddr::new(address, flow.target.port))))
     }
 
-    fn finding(&self, _flow: &Flow, _leak: &Leak) {}
+    fn finding(&self, _flow: &Flow, _leak: &LeakReport) {}
 
-    fn malformed(&self, _way: Way, _why: &str) {}
+    fn malformed(&self, _way: FlowIngress, _why: &str) {}
 
     fn ended(&self, _flow: &Flow, _traffic: Traffic, _end: &FlowEnd) {}
 }
 
-fn start(treatment: Treatment, http: HttpSettings) -> Any<(SocketAddr, Proxy)> {
+fn start(treatment: FlowTreatment, http: HttpSettings) -> Any<(SocketAddr, Proxy)> {
     let here = (Ipv4Addr::LOCALHOST, 0);
-    let doors = Doors {
+    let doors = ProxyListeners {
         proxy: TcpListener::bind(here)?,
         transparent: None,
         dns: UdpSocket::bind(here)?,
         dns_stream: TcpListener::bind(here)?,
     };
     let address = doors.proxy.local_addr()?;
-    let mut settings = Settings { names: NameServers::Only(Vec::new()), http, ..Settings::default() };
+    let mut settings =
+        ProxySettings { names: NameServers::Only(Vec::new()), http, ..ProxySettings::default() };
     settings.limits.flows_per_second = 1_000_000;
     Ok((address, Proxy::start(doors, Arc::new(Open(treatment)), settings)?))
 }
@@ -162,11 +173,11 @@ fn ping(via: &Via, rounds: usize) -> Any<()> {
 /// The authority of the session is what a client of `inspect` trusts besides the root of the server.
 fn request(via: &str, rounds: usize) -> Any<()> {
     let site = tls::Site::start()?;
-    let ca = Arc::new(Ca::new()?);
+    let ca = Arc::new(SessionCa::new()?);
     let via = if via == "inspect" {
         let extra_roots = site.root.clone().into_bytes();
         let http = HttpSettings { ca: Some(Arc::clone(&ca)), extra_roots, ..HttpSettings::default() };
-        let (address, proxy) = start(Treatment::Inspect, http)?;
+        let (address, proxy) = start(FlowTreatment::Inspect, http)?;
         Via::Own(address, proxy)
     } else {
         Via::new(via)?
@@ -225,7 +236,7 @@ fn idle(count: usize) -> Any<()> {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let server = listener.local_addr()?.to_string();
-    let (door, proxy) = start(Treatment::Tunnel, HttpSettings::default())?;
+    let (door, proxy) = start(FlowTreatment::Tunnel, HttpSettings::default())?;
     let before = resident()?;
     let mut clients = Command::new(std::env::current_exe()?)
         .args(["hold", &door.to_string(), &server, &count.to_string()])

@@ -60,7 +60,7 @@ fn answer(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<()> {
     Ok(())
 }
 
-/// What is read up to the end of a head; nobody here sends anything behind it before it was answered, except for a body.
+/// Reads up to the end of a head. The peers here send nothing behind it before it was answered, except for a body.
 fn read_head(stream: &mut impl Read) -> io::Result<Option<(Vec<u8>, usize)>> {
     let mut bytes = Vec::new();
     let mut part = [0; 4096];

@@ -42,17 +42,17 @@ impl Case {
         self.header("authorization", &text)
     }
 
-    fn head(&self) -> Head<'_> {
+    fn head(&self) -> SignedHead<'_> {
         let Self { method, path, query, host, headers, .. } = self;
-        Head { method, path, query, host, headers }
+        SignedHead { method, path, query, host, headers }
     }
 
     /// Checks against the placeholder, signs with the real key.
     fn again(&self) -> Result<String, SigningError> {
-        let signed = Signed::of(self.head())?.expect("it is signed");
+        let signed = SigV4Claim::of(self.head())?.expect("it is signed");
         let payload = match &signed.payload {
-            Payload::Given(hash) => hash.clone(),
-            Payload::Body => payload_hash(self.body),
+            SigV4Payload::Given(hash) => hash.clone(),
+            SigV4Payload::Body => payload_hash(self.body),
         };
         let spelling = signed.check(self.head(), INSIDE, &payload)?;
         signed.signature(self.head(), spelling, REAL, &payload)
@@ -126,11 +126,11 @@ fn presigned(id: &str, signature: &str) -> Case {
 #[test]
 fn presigned_requests_are_signed_again() {
     let case = presigned("AKINSIDE", "0c13d1dffef7652906dea907bbeb1d83c009577fb8452061a88bbe7b5be32e75");
-    let signed = Signed::of(case.head()).unwrap().unwrap();
+    let signed = SigV4Claim::of(case.head()).unwrap().unwrap();
     assert!(signed.is_in_query());
     let spelling = signed.check(case.head(), INSIDE, UNSIGNED).unwrap();
     let query = signed.query_with_id(&case.query, "AKREAL");
-    let head = Head { query: &query, ..case.head() };
+    let head = SignedHead { query: &query, ..case.head() };
     let again = signed.signature(head, spelling, REAL, UNSIGNED).unwrap();
     assert_eq!(again, "0eb7fc59c5450f848d8fa94512ee8ee4d4b4ff90d00a0f0b3415a9e96bbf00b3");
     assert!(!query.contains("AKINSIDE") && !query.contains("X-Amz-Signature"));
@@ -143,12 +143,12 @@ fn a_session_token_is_signed_as_it_leaves() {
         "host;x-amz-date;x-amz-security-token",
         "9e1f007c2d21d824cc3f121d609d0c361dc8642e8d644f12f34984b431b9b139",
     );
-    let signed = Signed::of(case.head()).unwrap().unwrap();
+    let signed = SigV4Claim::of(case.head()).unwrap().unwrap();
     let spelling = signed.check(case.head(), INSIDE, &payload_hash(b"")).unwrap();
     let mut headers = case.headers.clone();
     headers.insert("x-amz-security-token", HeaderValue::from_static("token-real"));
     let again = signed
-        .signature(Head { headers: &headers, ..case.head() }, spelling, REAL, &payload_hash(b""))
+        .signature(SignedHead { headers: &headers, ..case.head() }, spelling, REAL, &payload_hash(b""))
         .unwrap();
     assert_eq!(again, "2f5a254721030b56429db1fd9142c8c6b821327a0916d3165530c4f077355e45");
     let value = signed.authorization("AKREAL", &again).unwrap();
@@ -177,12 +177,12 @@ fn what_cannot_be_signed_again_is_named() {
     assert!(matches!(chunks.again(), Err(SigningError::Chunks(_))));
     let asymmetric = Case::get("/", "")
         .header("authorization", "AWS4-ECDSA-P256-SHA256 Credential=A/20260102/s3/aws4_request");
-    assert!(matches!(Signed::of(asymmetric.head()), Err(SigningError::Algorithm(_))));
+    assert!(matches!(SigV4Claim::of(asymmetric.head()), Err(SigningError::Algorithm(_))));
     let missing = Case::get("/", "").signed("us-east-1/service", "host;x-missing", &"0".repeat(64));
     assert!(matches!(missing.again(), Err(SigningError::Header(_))));
     let empty = Case::get("/", "").header("authorization", "AWS4-HMAC-SHA256 nonsense");
-    assert!(matches!(Signed::of(empty.head()), Err(SigningError::Malformed(_))));
-    assert_eq!(Signed::of(Case::get("/", "").header("authorization", "Bearer x").head()), Ok(None));
+    assert!(matches!(SigV4Claim::of(empty.head()), Err(SigningError::Malformed(_))));
+    assert_eq!(SigV4Claim::of(Case::get("/", "").header("authorization", "Bearer x").head()), Ok(None));
 }
 
 proptest::proptest! {
@@ -191,8 +191,8 @@ proptest::proptest! {
         let mut headers = HeaderMap::new();
         headers.insert("authorization", text.parse().unwrap());
         headers.insert("x-amz-date", HeaderValue::from_static(TIME));
-        let head = Head { method: "GET", path: &path, query: &query, host: "h", headers: &headers };
-        if let Ok(Some(signed)) = Signed::of(head) {
+        let head = SignedHead { method: "GET", path: &path, query: &query, host: "h", headers: &headers };
+        if let Ok(Some(signed)) = SigV4Claim::of(head) {
             let _checked = signed.check(head, INSIDE, UNSIGNED);
         }
     }

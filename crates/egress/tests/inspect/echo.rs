@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use http::Response;
 use http_body::Frame;
 use http_body_util::BodyExt as _;
-use ringfence_egress::{LeakAction, Place};
+use ringfence_egress::{LeakLocation, LeakResponse};
 
 use crate::flow::{data, pipe};
 use crate::world::{Answer, Key, Root, Seen, Server, World, full, get, secrets};
@@ -57,8 +57,8 @@ async fn headers_come_back_with_the_placeholder() {
     );
     let notes = world.notes().await;
     assert_eq!(notes.leaks.len(), 3);
-    assert!(notes.leaks.iter().all(|(_, leak)| leak.action == LeakAction::Redacted));
-    assert!(notes.leaks.iter().any(|(_, leak)| leak.place == Place::ResponseHeader("x-echo".into())));
+    assert!(notes.leaks.iter().all(|(_, leak)| leak.action == LeakResponse::Redacted));
+    assert!(notes.leaks.iter().any(|(_, leak)| leak.place == LeakLocation::ResponseHeader("x-echo".into())));
 }
 
 #[tokio::test(flavor = "multi_thread")]

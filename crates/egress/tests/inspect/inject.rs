@@ -2,8 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ringfence_egress::{LeakAction, Place};
-use ringfence_types::KeyPlace;
+use ringfence_egress::{LeakLocation, LeakResponse};
+use ringfence_types::CredentialLocation;
 
 use crate::world::{Key, Root, Server, World, full, get, is_refused, requests, secrets, taken};
 
@@ -11,8 +11,11 @@ use crate::world::{Key, Root, Server, World, full, get, is_refused, requests, se
 async fn a_placeholder_becomes_the_secret_at_its_own_host() {
     let root = Root::new();
     let server = Server::echo(&root, &["api.test"]).await;
-    let places =
-        vec![KeyPlace::query("key"), KeyPlace::header("x-api-key"), KeyPlace::header("authorization")];
+    let places = vec![
+        CredentialLocation::query("key"),
+        CredentialLocation::header("x-api-key"),
+        CredentialLocation::header("authorization"),
+    ];
     let key = Key { places, ..Key::new("provider", &["api.test"]) };
     let world = World::new(&root, |http| http.secrets = secrets(&[&key]));
     let target = format!("api.test:{}", server.port);
@@ -35,7 +38,7 @@ async fn a_placeholder_becomes_the_secret_at_its_own_host() {
     assert!(!body.contains(&key.value) && !body.contains("Zq81"), "{body}");
     assert!(body.contains(&format!("x-api-key: {}", key.placeholder)), "{body}");
     let notes = world.notes().await;
-    assert!(notes.leaks.iter().all(|(_, leak)| leak.action == LeakAction::Redacted), "{:?}", notes.leaks);
+    assert!(notes.leaks.iter().all(|(_, leak)| leak.action == LeakResponse::Redacted), "{:?}", notes.leaks);
     assert!(!format!("{notes:?}").contains("Zq81Zq81"));
     assert_eq!(requests(&notes)[0].0.request.as_ref().unwrap().url, format!("https://{target}/v1/x"));
 }
@@ -90,9 +93,12 @@ async fn n25_a_placeholder_goes_nowhere_else() {
     let notes = world.notes().await;
     assert_eq!(notes.leaks.len(), 10);
     assert!(
-        notes.leaks.iter().all(|(_, leak)| leak.action == LeakAction::Blocked && leak.fingerprint.is_some())
+        notes
+            .leaks
+            .iter()
+            .all(|(_, leak)| leak.action == LeakResponse::Blocked && leak.fingerprint.is_some())
     );
-    assert!(notes.leaks.iter().any(|(_, leak)| leak.place == Place::Header("x-api-key".into())));
+    assert!(notes.leaks.iter().any(|(_, leak)| leak.place == LeakLocation::Header("x-api-key".into())));
     assert!(!format!("{notes:?}").contains(placeholder.as_str()), "{notes:?}");
     let refused = requests(&notes)
         .iter()
@@ -133,7 +139,7 @@ async fn a_placeholder_in_the_wrong_place_stops_the_request() {
             (403, &"network.secrets".parse().unwrap()),
             "{body}"
         );
-        assert!(body.contains("--place"), "{body}");
+        assert!(body.contains("--credential-location"), "{body}");
     }
     assert_eq!(server.seen().len(), 0, "{}", server.all());
     let notes = world.notes().await;

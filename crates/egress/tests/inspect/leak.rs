@@ -11,7 +11,7 @@ use futures_util::stream;
 use http::{HeaderMap, Request};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
-use ringfence_egress::{LeakAction, Place};
+use ringfence_egress::{LeakLocation, LeakResponse};
 
 use crate::world::{Body, Error, Key, Root, Server, World, full, get, requests, secrets, taken};
 
@@ -104,7 +104,7 @@ async fn n25_a_secret_in_a_header_of_http2_is_found() {
     assert_eq!(taken(sender.send_request(named).await.unwrap()).await.0, 403);
     assert_eq!(server.seen().len(), 0);
     let notes = world.notes().await;
-    assert!(notes.leaks.iter().any(|(_, leak)| leak.place == Place::HeaderName));
+    assert!(notes.leaks.iter().any(|(_, leak)| leak.place == LeakLocation::HeaderName));
     assert!(!format!("{notes:?}").contains(&key.placeholder));
 }
 
@@ -170,7 +170,7 @@ async fn n25_a_secret_far_into_a_body_breaks_it_off() {
     let (status, _, body) = world.send(&target, Request::post("/").body(chunks(parts, None)).unwrap()).await;
     assert_eq!(status, 403, "{body}");
     let notes = world.notes().await;
-    assert_eq!(notes.leaks[0].1.place, Place::Body);
+    assert_eq!(notes.leaks[0].1.place, LeakLocation::Body);
     // The server may have seen the beginning. It never saw a whole body, and nothing of the secret.
     for seen in server.seen() {
         assert!(!seen.whole);
@@ -183,8 +183,8 @@ async fn a_delivered_secret_may_go_to_its_own_host_as_it_is() {
     let root = Root::new();
     let server = Server::echo(&root, &["api.test"]).await;
     let key = Key::new("tool", &["api.test"]);
-    let credential = ringfence_egress::Credential { placeholder: None, ..key.credential() };
-    let known = ringfence_egress::Secrets::new(vec![credential], Vec::new(), None).unwrap();
+    let credential = ringfence_egress::SessionCredential { placeholder: None, ..key.credential() };
+    let known = ringfence_egress::CredentialSet::new(vec![credential], Vec::new(), None).unwrap();
     let world = World::new(&root, |http| http.secrets = std::sync::Arc::new(known));
     let target = format!("api.test:{}", server.port);
     let request = get("/").header("x-api-key", &key.value).body(full("")).unwrap();
@@ -214,10 +214,13 @@ async fn c15_what_looks_like_a_secret_is_blocked_or_told() {
         assert_eq!(world.send(&target, request).await.0, 200);
     }
     let notes = world.notes().await;
-    assert_eq!((notes.leaks[0].1.action, &notes.leaks[0].1.place), (LeakAction::Blocked, &Place::Body));
+    assert_eq!(
+        (notes.leaks[0].1.action, &notes.leaks[0].1.place),
+        (LeakResponse::Blocked, &LeakLocation::Body)
+    );
     // Told once, not with every request.
     assert_eq!(notes.leaks.len(), 2, "{:?}", notes.leaks);
-    assert_eq!(notes.leaks[1].1.action, LeakAction::Flagged);
+    assert_eq!(notes.leaks[1].1.action, LeakResponse::Flagged);
     assert!(!format!("{notes:?}").contains(&shaped()));
 }
 

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::Request;
-use ringfence_egress::{LeakAction, Signing};
+use ringfence_egress::{AwsSigningKey, LeakResponse};
 use sha2::{Digest as _, Sha256};
 
 use crate::world::{Body, Key, Root, Seen, Server, World, full, signing};
@@ -58,12 +58,13 @@ async fn scene() -> Scene {
     scene_with(|_| {}).await
 }
 
-async fn scene_with(limit: impl FnOnce(&mut ringfence_egress::Limits)) -> Scene {
+async fn scene_with(limit: impl FnOnce(&mut ringfence_egress::ProxyLimits)) -> Scene {
     let root = Root::new();
     let server =
         Server::http1(&root, &["aws.test"], |_| Box::pin(async { http::Response::new(full("ok")) })).await;
     let (key, token) = (Key::new("secret-key", &["aws.test"]), Key::new("token", &["aws.test"]));
-    let rule = Signing { id_inside: "AKINSIDE".into(), id: "AKREAL".into(), credential: "secret-key".into() };
+    let rule =
+        AwsSigningKey { id_inside: "AKINSIDE".into(), id: "AKREAL".into(), credential: "secret-key".into() };
     let world = World::settled(&root, Box::new(|_| Ok(())), |settings| {
         settings.http.secrets = signing(&[&key, &token], vec![rule]);
         limit(&mut settings.limits);
@@ -158,7 +159,7 @@ async fn a_key_that_signs_is_never_put_in() {
     assert_eq!(scene.server.seen().len(), 0, "{}", scene.server.all());
     let notes = scene.world.notes().await;
     assert_eq!(notes.leaks.len(), 9, "{:?}", notes.leaks);
-    assert!(notes.leaks.iter().all(|(_, leak)| leak.action == LeakAction::Blocked));
+    assert!(notes.leaks.iter().all(|(_, leak)| leak.action == LeakResponse::Blocked));
 }
 
 /// What is held to be signed is counted as it comes: once, and against the budget before there is more of it.
@@ -174,7 +175,11 @@ async fn a_body_that_is_signed_is_counted_before_it_is_held() {
     let scene = scene_with(|limits| limits.flow.up = 40_000).await;
     let large = request(&scene, &scene.key.placeholder, &BODY);
     let (status, headers, body) = scene.world.send(&scene.target, large).await;
-    assert_eq!((status, &headers["x-ringfence-rule"]), (403, &"limit flow-bytes".parse().unwrap()), "{body}");
+    assert_eq!(
+        (status, &headers["x-ringfence-rule"]),
+        (403, &"limits.flow-bytes".parse().unwrap()),
+        "{body}"
+    );
     assert_eq!(scene.server.seen().len(), 0);
 }
 
@@ -190,7 +195,7 @@ async fn bodies_that_are_signed_have_one_room() {
     let scene = scene_with(|limits| limits.signed_bytes = 32 << 10).await;
     let large = request(&scene, &scene.key.placeholder, &BODY);
     let (status, headers, _) = scene.world.send(&scene.target, large).await;
-    assert_eq!((status, &headers["x-ringfence-rule"]), (403, &"limit signed-bytes".parse().unwrap()));
+    assert_eq!((status, &headers["x-ringfence-rule"]), (403, &"limits.signed-bytes".parse().unwrap()));
     assert_eq!(scene.server.seen().len(), 0);
 }
 
@@ -202,7 +207,7 @@ async fn an_id_that_is_a_secret_becomes_the_real_one() {
         Server::http1(&root, &["aws.test"], |_| Box::pin(async { http::Response::new(full("ok")) })).await;
     let [key, token, id] = ["secret-key", "token", "id"].map(|name| Key::new(name, &["aws.test"]));
     let credential = "secret-key".into();
-    let rule = Signing { id_inside: id.placeholder.clone(), id: id.value.clone(), credential };
+    let rule = AwsSigningKey { id_inside: id.placeholder.clone(), id: id.value.clone(), credential };
     let world = World::new(&root, |http| http.secrets = signing(&[&key, &token, &id], vec![rule]));
     let target = format!("aws.test:{}", server.port);
     let text = canonical("POST", &target, &token.placeholder, b"body");

@@ -2,7 +2,7 @@
 
 use http::Request;
 use hyper_util::rt::TokioIo;
-use ringfence_types::HostRule;
+use ringfence_types::HostPattern;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::world::{Answer, Root, Server, World, full, get, taken, tls};
@@ -161,7 +161,7 @@ async fn n10_a_connection_becomes_a_websocket_only_where_declared() {
         taken(closed.http1(&target).await.send_request(websocket(&target)).await.unwrap()).await;
     assert_eq!(status, 403);
     assert!(body.contains("network.upgrade"), "{body}");
-    let open = World::new(&root, |http| http.upgrades = vec![HostRule::parse("api.test").unwrap()]);
+    let open = World::new(&root, |http| http.upgrades = vec![HostPattern::parse("api.test").unwrap()]);
     let mut sender = open.http1(&target).await;
     let response = sender.send_request(websocket(&target)).await.unwrap();
     assert_eq!(response.status(), 101);
@@ -176,7 +176,7 @@ async fn n10_a_connection_becomes_a_websocket_only_where_declared() {
     assert_eq!((traffic.up, traffic.down), (5, 5));
     let other =
         Request::get("/").header("host", &target).header("connection", "upgrade").header("upgrade", "other");
-    let open = World::new(&root, |http| http.upgrades = vec![HostRule::parse("api.test").unwrap()]);
+    let open = World::new(&root, |http| http.upgrades = vec![HostPattern::parse("api.test").unwrap()]);
     let mut sender = open.http1(&target).await;
     assert_eq!(taken(sender.send_request(other.body(full("")).unwrap()).await.unwrap()).await.0, 403);
 }

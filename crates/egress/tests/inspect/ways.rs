@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use http::Response;
 use hyper_util::rt::TokioIo;
-use ringfence_egress::{FetchError, FetchLimits, FetchRequest, FetchResponse, Provider, Target, Way};
-use ringfence_types::HostRule;
+use ringfence_egress::{
+    FetchError, FetchLimits, FetchRequest, FetchResponse, FlowIngress, FlowTarget, ProviderRoute,
+};
+use ringfence_types::HostPattern;
 
 use crate::world::{Body, Key, Root, Server, World, full, get, requests, secrets, taken};
 
@@ -22,10 +24,11 @@ async fn a_provider_is_reached_by_its_base_url() {
     let root = Root::new();
     let server = Server::echo(&root, &["api.test"]).await;
     let key = Key::new("provider", &["api.test"]);
-    let upstream = Target { host: HostRule::parse("api.test").unwrap().host().clone(), port: server.port };
+    let upstream =
+        FlowTarget { host: HostPattern::parse("api.test").unwrap().host().clone(), port: server.port };
     let world = World::new(&root, |http| {
         http.secrets = secrets(&[&key]);
-        http.providers = vec![Provider { name: "some".into(), upstream }];
+        http.providers = vec![ProviderRoute { name: "some".into(), upstream }];
     });
     let host = world.door.to_string();
     let request = |path: &str| {
@@ -46,7 +49,7 @@ async fn a_provider_is_reached_by_its_base_url() {
     }
     assert_eq!(server.seen().len(), 1);
     let notes = world.notes().await;
-    assert_eq!(requests(&notes)[0].0.way, Way::Reverse);
+    assert_eq!(requests(&notes)[0].0.way, FlowIngress::Reverse);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,7 +132,7 @@ async fn a_fetch_follows_redirects_each_judged() {
     ));
     let world = Arc::into_inner(world).unwrap();
     let notes = world.notes().await;
-    assert!(requests(&notes).iter().all(|(flow, _)| flow.way == Way::Fetch));
+    assert!(requests(&notes).iter().all(|(flow, _)| flow.way == FlowIngress::Fetch));
     assert_eq!(notes.ended.len(), notes.judged.len());
 }
 

@@ -20,10 +20,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use ringfence_egress::{
-    Ca, Credential, Doors, Flow, FlowEnd, Gate, HttpSettings, Leak, NameServers, Passage, Proxy, Reach,
-    Secrets, Settings, Signing, Traffic, Treatment, Verdict, Way,
+    AddressScope, AwsSigningKey, CredentialSet, DialPermit, Flow, FlowEnd, FlowGate, FlowIngress, FlowTerms,
+    FlowTreatment, FlowVerdict, HttpSettings, LeakReport, NameServers, Proxy, ProxyListeners, ProxySettings,
+    SessionCa, SessionCredential, Traffic,
 };
-use ringfence_types::{HostRule, KeyPlace, Layer, Refusal, RefusalCode};
+use ringfence_types::{CredentialLocation, HostPattern, PolicyLayer, Refusal, RefusalCode};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -244,7 +245,7 @@ pub(crate) fn told(seen: &Seen) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) judged: Vec<Flow>,
-    pub(crate) leaks: Vec<(Flow, Leak)>,
+    pub(crate) leaks: Vec<(Flow, LeakReport)>,
     pub(crate) ended: Vec<(Flow, Traffic, FlowEnd)>,
 }
 
@@ -255,12 +256,25 @@ pub(crate) struct Clerk {
     notes: Mutex<Notes>,
 }
 
-impl Gate for Clerk {
-    fn judge(&self, flow: &Flow) -> Verdict {
+/// Leave to dial, of a gate that keeps no record.
+#[derive(Debug)]
+struct PlainPermit(SocketAddr);
+
+impl DialPermit for PlainPermit {
+    fn address(&self) -> SocketAddr {
+        self.0
+    }
+}
+
+impl FlowGate for Clerk {
+    fn judge(&self, flow: &Flow) -> FlowVerdict {
         self.notes.lock().unwrap().judged.push(flow.clone());
         match (self.rule)(flow) {
-            Ok(()) => Verdict::Pass(Passage { treatment: Treatment::Inspect, reach: Reach::Special }),
-            Err(refusal) => Verdict::Refuse(refusal),
+            Ok(()) => FlowVerdict::Pass(FlowTerms {
+                treatment: FlowTreatment::Inspect,
+                reach: AddressScope::Special,
+            }),
+            Err(refusal) => FlowVerdict::Refuse(refusal),
         }
     }
 
@@ -268,15 +282,15 @@ impl Gate for Clerk {
         true
     }
 
-    fn opens(&self, _flow: &Flow, _address: IpAddr) -> Result<(), Refusal> {
-        Ok(())
+    fn opens(&self, flow: &Flow, address: IpAddr) -> Result<Box<dyn DialPermit>, Refusal> {
+        Ok(Box::new(PlainPermit(SocketAddr::new(address, flow.target.port))))
     }
 
-    fn finding(&self, flow: &Flow, leak: &Leak) {
+    fn finding(&self, flow: &Flow, leak: &LeakReport) {
         self.notes.lock().unwrap().leaks.push((flow.clone(), leak.clone()));
     }
 
-    fn malformed(&self, _way: Way, _why: &str) {}
+    fn malformed(&self, _way: FlowIngress, _why: &str) {}
 
     fn ended(&self, flow: &Flow, traffic: Traffic, end: &FlowEnd) {
         self.notes.lock().unwrap().ended.push((flow.clone(), traffic, end.clone()));
@@ -286,8 +300,8 @@ impl Gate for Clerk {
 pub(crate) fn no(rule: &str) -> Refusal {
     Refusal {
         code: RefusalCode::Network,
-        layer: Layer::Session,
-        rule: rule.into(),
+        layer: PolicyLayer::Session,
+        rule: ringfence_types::RuleName::of_scanner(rule),
         message: "no".into(),
         hint: None,
     }
@@ -313,19 +327,19 @@ impl World {
         Self::settled(root, rule, |settings| change(&mut settings.http))
     }
 
-    pub(crate) fn settled(root: &Root, rule: Rule, change: impl FnOnce(&mut Settings)) -> Self {
-        let ca = Arc::new(Ca::new().unwrap());
+    pub(crate) fn settled(root: &Root, rule: Rule, change: impl FnOnce(&mut ProxySettings)) -> Self {
+        let ca = Arc::new(SessionCa::new().unwrap());
         let mut inside = RootCertStore::empty();
         inside.add(CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap()).unwrap();
         let extra_roots = root.pem.clone().into_bytes();
-        let mut settings = Settings {
+        let mut settings = ProxySettings {
             names: NameServers::Only(vec![names()]),
             http: HttpSettings { ca: Some(ca), extra_roots, ..HttpSettings::default() },
-            ..Settings::default()
+            ..ProxySettings::default()
         };
         settings.limits.flows_per_second = 100_000;
         change(&mut settings);
-        let doors = Doors {
+        let doors = ProxyListeners {
             proxy: TcpListener::bind((HERE, 0)).unwrap(),
             transparent: None,
             dns: UdpSocket::bind((HERE, 0)).unwrap(),
@@ -464,7 +478,7 @@ pub(crate) struct Key {
     pub(crate) placeholder: String,
     pub(crate) value: String,
     pub(crate) hosts: Vec<String>,
-    pub(crate) places: Vec<KeyPlace>,
+    pub(crate) places: Vec<CredentialLocation>,
 }
 
 impl Key {
@@ -478,24 +492,24 @@ impl Key {
         }
     }
 
-    pub(crate) fn credential(&self) -> Credential {
-        Credential {
+    pub(crate) fn credential(&self) -> SessionCredential {
+        SessionCredential {
             name: self.name.clone(),
             placeholder: Some(Zeroizing::new(self.placeholder.clone())),
             value: Zeroizing::new(self.value.clone().into_bytes()),
-            hosts: self.hosts.iter().map(|host| HostRule::parse(host).unwrap()).collect(),
+            hosts: self.hosts.iter().map(|host| HostPattern::parse(host).unwrap()).collect(),
             places: self.places.clone(),
         }
     }
 }
 
-pub(crate) fn secrets(keys: &[&Key]) -> Arc<Secrets> {
+pub(crate) fn secrets(keys: &[&Key]) -> Arc<CredentialSet> {
     signing(keys, Vec::new())
 }
 
-pub(crate) fn signing(keys: &[&Key], signings: Vec<Signing>) -> Arc<Secrets> {
+pub(crate) fn signing(keys: &[&Key], signings: Vec<AwsSigningKey>) -> Arc<CredentialSet> {
     let credentials = keys.iter().map(|key| key.credential()).collect();
-    Arc::new(Secrets::new(credentials, signings, None).unwrap())
+    Arc::new(CredentialSet::new(credentials, signings, None).unwrap())
 }
 
 /// The requests among the flows that ended.

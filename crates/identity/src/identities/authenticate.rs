@@ -1,4 +1,4 @@
-//! Letting somebody in: by a token, or by a name and a password.
+//! Authentication: by a token, or by name and password.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,36 +9,36 @@ use jiff::{SignedDuration, Timestamp};
 use ringfence_types::{CredentialKind, IdentityVerb, Principal, SessionId};
 use zeroize::Zeroizing;
 
-use super::operators::find;
-use super::tokens::{Fresh, Minted};
-use super::{Authority, Identities, Known, LONGEST_NAME, end, locked, lookup};
-use crate::error::{Denied, IdentityError};
+use super::operators::{credentials_of, find};
+use super::tokens::{MintedCredential, NewCredential};
+use super::{Authority, Identities, KnownIdentity, LONGEST_NAME, end, locked, lookup};
+use crate::error::{AuthError, IdentityError};
 use crate::password;
-use crate::record::{Credential, CredentialId, Operator, Owner};
-use crate::store::{self, Rows, StoreError, Table};
-use crate::throttle::Key;
+use crate::record::{CredentialId, CredentialOwner, OperatorRecord};
+use crate::store::{self, IdentityStoreError, RecordRows, RecordTable};
+use crate::throttle::ThrottleKey;
 use crate::token::{TokenText, of_browser, page_digest, page_half};
 
-/// How long a browser stays in.
+/// Lifetime of a web login.
 const WEB_SESSION: SignedDuration = SignedDuration::from_hours(12);
-/// A token that comes again from the same place within this, and is answered the same, is not written down again.
+/// Repeated results of the same token from the same source within this time are recorded once.
 const SAME_VISIT: Duration = Duration::from_secs(10 * 60);
-/// Of one operator. Who has the password comes in at any time; whoever came in with it longest ago goes.
+/// Web logins of one operator. A new login revokes the oldest one, so an operator with the password can always log in.
 const MOST_WEB_SESSIONS: usize = 64;
 const MOST_VISITS: usize = 4096;
 
-/// Where somebody comes from.
+/// The source of an authentication attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum LoginSource {
     Address(IpAddr),
-    /// Of the peer of a Unix socket.
+    /// The uid of a Unix socket's peer.
     User(u32),
-    /// Of the door of a session: what goes wrong there locks out nobody else.
+    /// A session socket. Failures there do not throttle other sources.
     Session(SessionId),
 }
 
-impl Source {
-    /// One network of IPv6 is one source: whoever has it has all its addresses.
+impl LoginSource {
+    /// The source for throttling. An IPv6 /64 is one source, because one client controls all its addresses.
     pub fn network(&self) -> String {
         match self {
             Self::Address(IpAddr::V6(address)) => match address.to_ipv4_mapped() {
@@ -53,7 +53,7 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for LoginSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => write!(f, "{address}"),
@@ -63,16 +63,16 @@ impl fmt::Display for Source {
     }
 }
 
-/// Who came from where, what they were told, and when that was written down.
+/// When each result of a credential from a source was last recorded.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(HashMap<(CredentialId, String, &'static str), Duration>);
+pub(crate) struct RecentLogins(HashMap<(CredentialId, String, &'static str), Duration>);
 
-/// What is told to somebody who is let in, beside the rules of those who are not.
+/// The result of a success, beside the rules of refusals.
 const LET_IN: &str = "";
 
-impl Seen {
-    /// Whether it is a new visit.
-    fn is_new(&mut self, (id, told): (&CredentialId, &'static str), source: &Source, now: Duration) -> bool {
+impl RecentLogins {
+    /// Whether this result was not recorded recently.
+    fn is_new(&mut self, id: &CredentialId, told: &'static str, source: &LoginSource, now: Duration) -> bool {
         let fresh = |then: &Duration| now.saturating_sub(*then) < SAME_VISIT;
         let key = (id.clone(), source.network(), told);
         if self.0.get(&key).is_some_and(fresh) {
@@ -82,7 +82,7 @@ impl Seen {
             self.0.retain(|_, then| fresh(then));
         }
         if self.0.len() >= MOST_VISITS {
-            // Rather written down too often than remembered without bound.
+            // Duplicate records are better than unbounded memory.
             self.0.clear();
         }
         self.0.insert(key, now);
@@ -90,48 +90,53 @@ impl Seen {
     }
 }
 
-/// What a browser gets for a password.
+/// The credentials of a web login.
 #[derive(Debug)]
 pub struct WebSession {
-    /// For a cookie that no script can read.
+    /// For an `HttpOnly` cookie.
     pub cookie: TokenText,
-    /// For the page itself.
+    /// The CSRF token, for the page.
     pub csrf: Zeroizing<String>,
-    pub known: Known,
+    pub known: KnownIdentity,
 }
 
 impl Identities {
-    /// Who shows `text`. Failures, and the first success of a visit, are written down.
+    /// Authenticates a token. Failures, and the first success of a visit, are recorded.
     ///
-    /// A good token is let in at any time: a secret of 256 bits is not guessed among wrong ones, and from every source come
-    /// programs that have nothing to do with each other. Who shows wrong ones waits.
-    pub fn authenticate(&self, text: &str, source: &Source) -> Result<Known, IdentityError> {
+    /// A valid token is never throttled: a secret of 256 bits cannot be guessed, and unrelated programs share a source.
+    /// Only wrong tokens are throttled.
+    pub fn authenticate(&self, text: &str, source: &LoginSource) -> Result<KnownIdentity, IdentityError> {
         match self.check(text) {
-            Ok(known) => self.visited(known, source),
+            Ok(known) => self.record_login(known, source),
             Err(IdentityError::Denied(denied)) => {
-                let keys = [Key::Source(source.network())];
+                let keys = [ThrottleKey::Source(source.network())];
                 self.admit(&keys, source, "a token")?;
-                self.mistaken(text, (&keys, source), &denied)
+                self.record_failure(text, &keys, source, &denied)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn visited(&self, known: Known, source: &Source) -> Result<Known, IdentityError> {
+    fn record_login(
+        &self,
+        known: KnownIdentity,
+        source: &LoginSource,
+    ) -> Result<KnownIdentity, IdentityError> {
         let now = self.clock.since_boot();
-        if locked(&self.seen)?.is_new((&known.id, LET_IN), source, now) {
+        if locked(&self.seen)?.is_new(&known.id, LET_IN, source, now) {
             let purpose = format!("come in with {} token {} from {source}", known.kind, known.id);
             self.witness.authenticated(&known.principal, &purpose, None)?;
         }
         Ok(known)
     }
 
-    fn mistaken(
+    fn record_failure(
         &self,
         text: &str,
-        (keys, source): (&[Key], &Source),
-        denied: &Denied,
-    ) -> Result<Known, IdentityError> {
+        keys: &[ThrottleKey],
+        source: &LoginSource,
+        denied: &AuthError,
+    ) -> Result<KnownIdentity, IdentityError> {
         self.failed(keys, denied)?;
         let Some(text) = TokenText::parse(text) else {
             return self.refused(denied, source, "come in with something");
@@ -142,39 +147,44 @@ impl Identities {
         self.refused(denied, source, &format!("come in with token {}", text.id()))
     }
 
-    /// Whoever shows the right secret of a token that is worth nothing does not wait, and would fill the ledger.
+    /// A holder of an invalid token is not throttled, so its refusals are deduplicated to protect the ledger.
     fn is_new_refusal(
         &self,
         id: &CredentialId,
-        source: &Source,
-        denied: &Denied,
-    ) -> Result<bool, StoreError> {
-        Ok(locked(&self.seen)?.is_new((id, denied.rule()), source, self.clock.since_boot()))
+        source: &LoginSource,
+        denied: &AuthError,
+    ) -> Result<bool, IdentityStoreError> {
+        Ok(locked(&self.seen)?.is_new(id, denied.rule().word(), source, self.clock.since_boot()))
     }
 
-    /// Who has what was just made: nobody came in with it yet.
-    pub fn holder_of(&self, minted: &Minted) -> Result<Known, IdentityError> {
+    /// The identity of a new credential, without a login record.
+    pub fn holder_of(&self, minted: &MintedCredential) -> Result<KnownIdentity, IdentityError> {
         self.check(&minted.text.reveal())
     }
 
-    /// Who shows a name and a password, as a session of a browser.
-    pub fn login(&self, name: &str, password: &[u8], source: &Source) -> Result<WebSession, IdentityError> {
-        let account = Key::Account(shortened(name));
-        let guesses = Key::Guesses { source: source.network(), account: shortened(name) };
-        let here = [guesses.clone(), Key::Passwords(source.network())];
+    /// Authenticates an operator by name and password, and creates a web login.
+    pub fn login(
+        &self,
+        name: &str,
+        password: &[u8],
+        source: &LoginSource,
+    ) -> Result<WebSession, IdentityError> {
+        let account = ThrottleKey::Account(shortened(name));
+        let guesses = ThrottleKey::Guesses { source: source.network(), account: shortened(name) };
+        let here = [guesses.clone(), ThrottleKey::Passwords(source.network())];
         let keys = [here.as_slice(), std::slice::from_ref(&account)].concat();
-        let asked = if self.is_familiar(name, source)? { here.as_slice() } else { &keys };
+        let asked = if self.is_known_source(name, source)? { here.as_slice() } else { &keys };
         self.admit(asked, source, "a password")?;
-        let found: Option<Operator> = self.read(|rows| find(rows, name))?;
-        // Without the store: it is slow on purpose, and the same for a name that nobody has.
+        let found: Option<OperatorRecord> = self.read(|rows| find(rows, name))?;
+        // Outside a transaction, because hashing is slow on purpose. An unknown name takes as long.
         let right = password::is_right(password, found.as_ref().map(|operator| operator.password.as_str()));
-        // A name that nobody has may be a password in the wrong field.
+        // An unknown name is not recorded: it may be a password typed into the wrong field.
         let as_whom = found.as_ref().map_or("come in with a password".to_owned(), |operator| {
             format!("come in as operator {} with a password", operator.name)
         });
         let Some(operator) = found.filter(|_| right) else {
-            self.failed(&keys, &Denied::Unknown)?;
-            return self.refused(&Denied::Unknown, source, &as_whom);
+            self.failed(&keys, &AuthError::Unknown)?;
+            return self.refused(&AuthError::Unknown, source, &as_whom);
         };
         locked(&self.throttle)?.succeeded(&[account, guesses]);
         locked(&self.familiar)?.came(&source.network(), &operator.name, self.clock.since_boot());
@@ -186,13 +196,14 @@ impl Identities {
         Ok(WebSession { csrf: page, cookie: minted.text, known })
     }
 
-    /// Whether somebody has come in with this name from there lately: guesses from elsewhere do not keep them out.
-    pub fn is_familiar(&self, name: &str, source: &Source) -> Result<bool, IdentityError> {
+    /// Whether the account has logged in from this source recently. Such sources are exempt from the account-wide
+    /// throttle.
+    pub fn is_known_source(&self, name: &str, source: &LoginSource) -> Result<bool, IdentityError> {
         let now = self.clock.since_boot();
         Ok(locked(&self.familiar)?.knows(&source.network(), &shortened(name), now))
     }
 
-    fn web_session(&self, operator: &Operator, page: &str) -> Result<Minted, IdentityError> {
+    fn web_session(&self, operator: &OperatorRecord, page: &str) -> Result<MintedCredential, IdentityError> {
         let principal = Principal::Account {
             name: operator.name.clone(),
             credential: "password".to_owned(),
@@ -200,114 +211,112 @@ impl Identities {
         };
         let by = Authority::Owner(principal);
         self.change(|rows, now| {
-            // Between the password and here it may have been changed, or its operator removed.
+            // The password may have changed, or the operator may be gone, since the check.
             if find(rows, &operator.name)?.as_ref() != Some(operator) {
-                return Err(Denied::Unknown.into());
+                return Err(AuthError::Unknown.into());
             }
-            self.end_oldest(rows, &by, (&operator.name, now))?;
-            let fresh = Fresh {
+            self.end_oldest(rows, &by, &operator.name, now)?;
+            let fresh = NewCredential {
                 kind: CredentialKind::Web,
                 label: "browser".to_owned(),
-                owner: Owner::Account { name: operator.name.clone() },
+                owner: CredentialOwner::Account { name: operator.name.clone() },
                 rights: operator.rights.clone(),
             };
-            let (text, credential) = fresh.credential(&by, now)?;
-            let (expires, page) = (Some(end(now, WEB_SESSION)?), Some(page_digest(page)));
-            let given_with = operator.given_with.clone();
-            let credential = Credential { expires, page, given_with, ..credential };
-            self.add(rows, (&by, IdentityVerb::Minted), credential, text)
+            let mut draft = fresh.draft(&by, now)?;
+            draft.record.expires_at = Some(end(now, WEB_SESSION)?);
+            draft.record.page = Some(page_digest(page));
+            draft.record.given_with = operator.given_with.clone();
+            self.add(rows, &by, IdentityVerb::Minted, draft)
         })
     }
 
-    /// Makes place for another browser of an operator.
+    /// Revokes the oldest web logins of an operator beyond the limit.
     fn end_oldest(
         &self,
-        rows: &mut dyn Rows,
+        rows: &mut dyn RecordRows,
         by: &Authority<'_>,
-        (name, now): (&str, Timestamp),
+        name: &str,
+        now: Timestamp,
     ) -> Result<(), IdentityError> {
-        let theirs = |one: &Credential| {
-            let is_theirs = matches!(&one.owner, Owner::Account { name: owner } if owner == name);
-            let is_good = one.revoked.is_none() && one.expires.is_none_or(|end| end > now);
-            one.kind == CredentialKind::Web && is_theirs && is_good
-        };
-        let all: Vec<Credential> = store::all(rows, Table::Credential)?;
-        let mut browsers: Vec<Credential> = all.into_iter().filter(theirs).collect();
-        browsers.sort_by_key(|one| one.made);
+        let mut browsers = credentials_of(rows, name)?;
+        browsers.retain(|one| one.kind == CredentialKind::Web && one.expires_at.is_none_or(|end| end > now));
+        browsers.sort_by_key(|one| one.created_at);
         let over = (browsers.len() + 1).saturating_sub(MOST_WEB_SESSIONS);
-        for oldest in browsers.into_iter().take(over) {
-            self.revoke_row(rows, by, (oldest, now))?;
-        }
-        Ok(())
+        self.revoke_all(rows, by, now, browsers.into_iter().take(over))
     }
 
-    /// Nobody is looked at who has to wait: a right guess among wrong ones is worth nothing.
-    fn admit(&self, keys: &[Key], source: &Source, what: &str) -> Result<(), IdentityError> {
+    /// A throttled source is refused without checking its credential, so guessing during the delay gains nothing.
+    fn admit(&self, keys: &[ThrottleKey], source: &LoginSource, what: &str) -> Result<(), IdentityError> {
         let wait = locked(&self.throttle)?.check(keys, self.clock.since_boot());
         let Some(wait) = wait else { return Ok(()) };
-        let denied = Denied::Wait { seconds: wait.left.as_secs().max(1) };
+        let denied = AuthError::Wait { seconds: wait.left.as_secs().max(1) };
         if wait.first {
             return self.refused(&denied, source, &format!("come in with {what}"));
         }
         Err(denied.into())
     }
 
-    fn failed(&self, keys: &[Key], denied: &Denied) -> Result<(), StoreError> {
+    fn failed(&self, keys: &[ThrottleKey], denied: &AuthError) -> Result<(), IdentityStoreError> {
         if is_guess(denied) {
             locked(&self.throttle)?.failed(keys, self.clock.since_boot());
         }
         Ok(())
     }
 
-    /// Written down, then said.
-    fn refused<T>(&self, denied: &Denied, source: &Source, purpose: &str) -> Result<T, IdentityError> {
+    /// Records the refusal, then returns it.
+    fn refused<T>(
+        &self,
+        denied: &AuthError,
+        source: &LoginSource,
+        purpose: &str,
+    ) -> Result<T, IdentityError> {
         let who = Principal::Stranger { source: source.to_string() };
         self.witness.authenticated(&who, purpose, Some(&denied.refusal()))?;
         Err(denied.clone().into())
     }
 
-    fn check(&self, text: &str) -> Result<Known, IdentityError> {
-        let text = TokenText::parse(text).ok_or(Denied::NoToken)?;
+    fn check(&self, text: &str) -> Result<KnownIdentity, IdentityError> {
+        let text = TokenText::parse(text).ok_or(AuthError::NoToken)?;
         let (known, now) = self.read(|rows| {
             let found = lookup::credential(rows, &text.id)?;
             let found = found.filter(|found| found.kind == text.kind && text.matches(&found.digest));
-            let found = found.ok_or(Denied::Unknown)?;
+            let found = found.ok_or(AuthError::Unknown)?;
             if !text.is_of_page(found.page.as_deref()) {
-                return Err(Denied::Csrf.into());
+                return Err(AuthError::Csrf.into());
             }
             let now = self.now(rows)?;
             let line = lookup::line(rows, found)?;
             lookup::judge(rows, &line, now)?;
-            Ok((lookup::known(&line, &self.node).ok_or(Denied::Unknown)?, now))
+            Ok((lookup::known(&line, &self.node).ok_or(AuthError::Unknown)?, now))
         })?;
         self.remember(now)?;
         Ok(known)
     }
 
-    /// That it has been this late, now and then: a clock that is set back while nothing runs gains no more than this. Nobody
-    /// waits for it: whoever changes the store meanwhile writes it as well.
+    /// Stores the current time now and then. A clock set back while the daemon is stopped gains at most this interval.
+    /// Skipped if another change is in progress, because that change stores the time as well.
     fn remember(&self, now: Timestamp) -> Result<(), IdentityError> {
         const OFTEN: SignedDuration = SignedDuration::from_mins(5);
         let stored: Option<Timestamp> =
-            self.read(|rows| Ok(store::get(rows, Table::Own, super::REACHED)?))?;
+            self.read(|rows| Ok(store::get(rows, RecordTable::Own, super::REACHED)?))?;
         if stored.is_some_and(|stored| now.duration_since(stored) < OFTEN) {
             return Ok(());
         }
         let mut failed = None;
         self.store.change_if_free(&mut |rows| {
-            failed = store::put(rows, Table::Own, super::REACHED, &now).err();
-            store::End::Keep
+            failed = store::put(rows, RecordTable::Own, super::REACHED, &now).err();
+            store::TransactionEnd::Keep
         })?;
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 }
 
-/// As much of a name as is remembered: nobody has a longer one.
+/// Cut to the longest possible name, which bounds the memory of the throttle.
 fn shortened(name: &str) -> String {
     name.chars().take(LONGEST_NAME).collect()
 }
 
-/// Whoever shows the right secret of a token that is over does not guess.
-fn is_guess(denied: &Denied) -> bool {
-    matches!(denied, Denied::Unknown | Denied::NoToken)
+/// The right secret of an expired or revoked token is no guess.
+fn is_guess(denied: &AuthError) -> bool {
+    matches!(denied, AuthError::Unknown | AuthError::NoToken)
 }

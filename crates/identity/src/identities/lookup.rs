@@ -1,48 +1,53 @@
-//! Whether a credential is good, with everything that it stands on.
+//! Credential lookup: whether a credential and all its ancestors are valid.
 
 use jiff::Timestamp;
 use ringfence_types::{Attenuation, CredentialKind};
 
-use super::{Identities, Known};
-use crate::error::{Denied, IdentityError};
-use crate::record::{Credential, CredentialId, Meta, Operator, OperatorMeta, Owner};
-use crate::store::{self, Rows, Table};
+use super::{Identities, KnownIdentity};
+use crate::error::{AuthError, IdentityError};
+use crate::record::{
+    CredentialId, CredentialOwner, CredentialRecord, CredentialSummary, OperatorRecord, OperatorSummary,
+};
+use crate::store::{self, RecordRows, RecordTable};
 
-/// More makers than any token has above it.
+/// Longest chain of parents.
 pub(super) const DEEPEST: usize = 16;
 
 pub(super) fn credential(
-    rows: &(impl Rows + ?Sized),
+    rows: &(impl RecordRows + ?Sized),
     id: &CredentialId,
-) -> Result<Option<Credential>, IdentityError> {
-    Ok(store::get(rows, Table::Credential, id.as_str())?)
+) -> Result<Option<CredentialRecord>, IdentityError> {
+    Ok(store::get(rows, RecordTable::Credential, id.as_str())?)
 }
 
-pub(super) fn wanted(rows: &(impl Rows + ?Sized), id: &CredentialId) -> Result<Credential, IdentityError> {
+pub(super) fn wanted(
+    rows: &(impl RecordRows + ?Sized),
+    id: &CredentialId,
+) -> Result<CredentialRecord, IdentityError> {
     let found = credential(rows, id)?;
     found.ok_or_else(|| IdentityError::NoSuch { what: "token", id: id.to_string() })
 }
 
-/// The credential and what it stands on, nearest first.
+/// The credential and its ancestors, nearest first.
 pub(super) fn line(
-    rows: &(impl Rows + ?Sized),
-    credential: Credential,
-) -> Result<Vec<Credential>, IdentityError> {
+    rows: &(impl RecordRows + ?Sized),
+    credential: CredentialRecord,
+) -> Result<Vec<CredentialRecord>, IdentityError> {
     let mut line = vec![credential];
     while let Some(parent) = line.last().and_then(|last| last.parent.clone()) {
         if line.len() > DEEPEST {
-            return Err(Denied::Revoked.into());
+            return Err(AuthError::Revoked.into());
         }
-        // What is gone cannot carry anything.
-        line.push(self::credential(rows, &parent)?.ok_or(Denied::Revoked)?);
+        // A missing parent counts as revoked.
+        line.push(self::credential(rows, &parent)?.ok_or(AuthError::Revoked)?);
     }
     Ok(line)
 }
 
-/// A credential and all that it goes back to: what it was made with, and what its operator's password was given with. `None`: not
-/// all of it is remembered.
+/// A credential and its origins: its ancestors, and the credentials that set its operator's password. `None`: part of
+/// them is no longer stored.
 pub(super) fn origins(
-    rows: &(impl Rows + ?Sized),
+    rows: &(impl RecordRows + ?Sized),
     id: &CredentialId,
 ) -> Result<Option<Vec<CredentialId>>, IdentityError> {
     let mut ids = Vec::new();
@@ -57,55 +62,55 @@ pub(super) fn origins(
     Ok(None)
 }
 
-/// Whether all of a line are good now.
+/// Whether all credentials of a line are valid now.
 pub(super) fn judge(
-    rows: &(impl Rows + ?Sized),
-    line: &[Credential],
+    rows: &(impl RecordRows + ?Sized),
+    line: &[CredentialRecord],
     now: Timestamp,
 ) -> Result<(), IdentityError> {
     for credential in line {
-        if credential.revoked.is_some() {
-            return Err(Denied::Revoked.into());
+        if credential.revoked_at.is_some() {
+            return Err(AuthError::Revoked.into());
         }
-        if credential.expires.is_some_and(|end| end <= now) {
-            return Err(Denied::Expired.into());
+        if credential.expires_at.is_some_and(|end| end <= now) {
+            return Err(AuthError::Expired.into());
         }
-        if let Owner::Account { name } = &credential.owner {
-            let owner: Option<Operator> = store::get(rows, Table::Operator, name)?;
-            owner.ok_or(Denied::Revoked)?;
+        if let CredentialOwner::Account { name } = &credential.owner {
+            let owner: Option<OperatorRecord> = store::get(rows, RecordTable::Operator, name)?;
+            owner.ok_or(AuthError::Revoked)?;
         }
     }
     Ok(())
 }
 
-/// How many calls are left: of each of the line, the least.
-pub(super) fn calls_left(line: &[Credential]) -> Option<u64> {
-    let left = |one: &Credential| one.attenuation.calls.map(|most| most.saturating_sub(one.spent));
+/// The remaining calls: the minimum over the line.
+pub(super) fn calls_left(line: &[CredentialRecord]) -> Option<u64> {
+    let left = |one: &CredentialRecord| one.attenuation.calls.map(|most| most.saturating_sub(one.spent));
     line.iter().filter_map(left).min()
 }
 
-pub(super) fn known(line: &[Credential], node: &str) -> Option<Known> {
+pub(super) fn known(line: &[CredentialRecord], node: &str) -> Option<KnownIdentity> {
     let credential = line.first()?;
-    Some(Known {
+    Some(KnownIdentity {
         id: credential.id.clone(),
         kind: credential.kind,
         principal: credential.owner.principal(&credential.id, node),
         owner: credential.owner.clone(),
         rights: credential.rights.clone(),
         attenuation: Attenuation { calls: calls_left(line), ..credential.attenuation.clone() },
-        expires: line.iter().filter_map(|one| one.expires).min(),
+        expires_at: line.iter().filter_map(|one| one.expires_at).min(),
         shown: credential.digest.clone(),
     })
 }
 
 impl Identities {
-    /// Why somebody who was let in would not be any more, if so. Another secret ends what came with the old one; that of a
-    /// device changes with each renewal, which only its key can ask for.
-    pub fn standing(&self, known: &Known) -> Result<Option<Denied>, IdentityError> {
+    /// Why an authenticated identity is no longer valid, if so. A rotated secret invalidates identities of the old one.
+    /// Devices are exempt, because their secret changes with each refresh and only their key can ask for it.
+    pub fn standing(&self, known: &KnownIdentity) -> Result<Option<AuthError>, IdentityError> {
         let judged = self.read(|rows| {
-            let found = credential(rows, &known.id)?.ok_or(Denied::Revoked)?;
+            let found = credential(rows, &known.id)?.ok_or(AuthError::Revoked)?;
             if found.digest != known.shown && found.kind != CredentialKind::Device {
-                return Err(Denied::Revoked.into());
+                return Err(AuthError::Revoked.into());
             }
             judge(rows, &line(rows, found)?, self.now(rows)?)
         });
@@ -116,8 +121,8 @@ impl Identities {
         }
     }
 
-    /// Whether two credentials are one, or one goes back to the other, or both to a third. Also when they are over; of what is
-    /// forgotten that cannot be told, and then they are.
+    /// Whether two credentials are the same or share an origin, also after they became invalid. If an origin is no
+    /// longer stored, they count as related.
     pub fn are_kin(&self, one: &CredentialId, other: &CredentialId) -> Result<bool, IdentityError> {
         self.read(|rows| {
             let (Some(ids), Some(others)) = (origins(rows, one)?, origins(rows, other)?) else {
@@ -127,23 +132,23 @@ impl Identities {
         })
     }
 
-    /// Every credential that is kept, also those that are worth nothing any more.
-    pub fn credentials(&self) -> Result<Vec<Meta>, IdentityError> {
+    /// All stored credentials, including invalid ones.
+    pub fn credentials(&self) -> Result<Vec<CredentialSummary>, IdentityError> {
         self.read(|rows| {
-            let mut all: Vec<Credential> = store::all(rows, Table::Credential)?;
-            all.sort_by(|a, b| a.made.cmp(&b.made).then_with(|| a.id.cmp(&b.id)));
-            Ok(all.into_iter().map(Meta::from).collect())
+            let mut all: Vec<CredentialRecord> = store::all(rows, RecordTable::Credential)?;
+            all.sort_by(|a, b| a.created_at.cmp(&b.created_at).then_with(|| a.id.cmp(&b.id)));
+            Ok(all.into_iter().map(CredentialSummary::from).collect())
         })
     }
 
-    pub fn credential(&self, id: &CredentialId) -> Result<Meta, IdentityError> {
-        self.read(|rows| wanted(rows, id).map(Meta::from))
+    pub fn credential(&self, id: &CredentialId) -> Result<CredentialSummary, IdentityError> {
+        self.read(|rows| wanted(rows, id).map(CredentialSummary::from))
     }
 
-    pub fn operators(&self) -> Result<Vec<OperatorMeta>, IdentityError> {
+    pub fn operators(&self) -> Result<Vec<OperatorSummary>, IdentityError> {
         self.read(|rows| {
-            let all: Vec<Operator> = store::all(rows, Table::Operator)?;
-            Ok(all.into_iter().map(OperatorMeta::from).collect())
+            let all: Vec<OperatorRecord> = store::all(rows, RecordTable::Operator)?;
+            Ok(all.into_iter().map(OperatorSummary::from).collect())
         })
     }
 }

@@ -4,13 +4,14 @@ use jiff::Timestamp;
 use ringfence_types::{CredentialKind, IdentityChange, IdentityVerb, Rights, Scope};
 
 use super::{Authority, Identities, LONGEST_NAME, lookup};
-use crate::error::{Denied, IdentityError};
+use crate::error::{AuthError, IdentityError};
 use crate::password;
-use crate::record::{Credential, CredentialId, Operator, OperatorMeta, Owner};
-use crate::store::{self, Rows, Table};
+use crate::record::{CredentialId, CredentialOwner, CredentialRecord, OperatorRecord, OperatorSummary};
+use crate::store::{self, RecordRows, RecordTable};
 
 const MOST: usize = 1000;
-/// What a password goes back to is kept with it, and grows with each who hands on what they were given.
+/// Bound on the origins of a password, which grow each time a password is set by an operator whose own password was set
+/// by another.
 const MOST_GIVERS: usize = 256;
 
 #[derive(Clone, Debug)]
@@ -25,105 +26,122 @@ impl Identities {
         &self,
         by: &Authority<'_>,
         new: NewOperator<'_>,
-    ) -> Result<OperatorMeta, IdentityError> {
+    ) -> Result<OperatorSummary, IdentityError> {
         by.require(Scope::Admin)?;
-        by.rights().may_give(&new.rights).map_err(Denied::from)?;
+        by.rights().may_give(&new.rights).map_err(AuthError::from)?;
         let name = account_name(&new.name)?;
         self.read(|rows| is_free(rows, &name))?;
-        // Before the store is held: it is slow on purpose.
+        // Before the store is locked: hashing is slow on purpose.
         let hash = password::hashed(new.password)?;
         self.change(|rows, now| {
             is_free(rows, &name)?;
-            let operator = Operator {
+            let operator = OperatorRecord {
                 name: name.clone(),
                 password: hash.clone(),
                 rights: new.rights.clone(),
-                made: now,
-                made_by: by.principal().to_string(),
-                password_set: now,
+                created_at: now,
+                created_by: by.principal().to_string(),
+                password_set_at: now,
                 given_with: giver(rows, by)?,
             };
-            store::put(rows, Table::Operator, &name, &operator)?;
+            store::put(rows, RecordTable::Operator, &name, &operator)?;
             self.tell(rows, by.principal(), &change(IdentityVerb::OperatorAdded, &operator))?;
             Ok(operator.into())
         })
     }
 
-    /// Another password. Whoever is in with the old one is out.
+    /// Sets a password and revokes the web logins of the operator.
     pub fn set_password(
         &self,
         by: &Authority<'_>,
         name: &str,
         new: &[u8],
-    ) -> Result<OperatorMeta, IdentityError> {
-        // Before the work that is slow on purpose: nobody has it done who may not.
+    ) -> Result<OperatorSummary, IdentityError> {
+        // Checked before the slow hash, so that an unauthorized caller cannot cause the work.
         self.read(|rows| may_set(rows, by, name))?;
         let hash = password::hashed(new)?;
         self.change(|rows, now| {
             let found = may_set(rows, by, name)?;
-            // Who gives themselves another has come in with the one before, and is as much somebody else's as then.
+            // An operator that changes its own password keeps the origins: it logged in with the previous one.
             let given_with = if is_self(by, name) { found.given_with.clone() } else { giver(rows, by)? };
-            let operator = Operator { password: hash.clone(), password_set: now, given_with, ..found };
-            store::put(rows, Table::Operator, name, &operator)?;
+            let operator =
+                OperatorRecord { password: hash.clone(), password_set_at: now, given_with, ..found };
+            store::put(rows, RecordTable::Operator, name, &operator)?;
             self.tell(rows, by.principal(), &change(IdentityVerb::PasswordSet, &operator))?;
-            self.revoke_of(rows, by, (name, now), |kind| kind == CredentialKind::Web)?;
+            let web = credentials_of(rows, name)?.into_iter().filter(|one| one.kind == CredentialKind::Web);
+            self.revoke_all(rows, by, now, web)?;
             Ok(operator.into())
         })
     }
 
-    /// Removes an operator and everything that was theirs.
-    pub fn remove_operator(&self, by: &Authority<'_>, name: &str) -> Result<OperatorMeta, IdentityError> {
+    /// Removes an operator and revokes all its credentials.
+    pub fn remove_operator(&self, by: &Authority<'_>, name: &str) -> Result<OperatorSummary, IdentityError> {
         by.require(Scope::Admin)?;
         self.change(|rows, now| {
             let operator = wanted(rows, name)?;
-            self.revoke_of(rows, by, (name, now), |_| true)?;
-            rows.remove(Table::Operator, name)?;
-            self.tell(rows, by.principal(), &change(IdentityVerb::OperatorRemoved, &operator))?;
+            let all = credentials_of(rows, name)?;
+            self.revoke_all(rows, by, now, all)?;
+            rows.remove(RecordTable::Operator, name)?;
+            self.tell_taken_away(rows, by.principal(), &[change(IdentityVerb::OperatorRemoved, &operator)])?;
             Ok(operator.into())
         })
     }
 
-    fn revoke_of(
+    pub(super) fn revoke_all(
         &self,
-        rows: &mut dyn Rows,
+        rows: &mut dyn RecordRows,
         by: &Authority<'_>,
-        (name, now): (&str, Timestamp),
-        is_meant: impl Fn(CredentialKind) -> bool,
+        now: Timestamp,
+        credentials: impl IntoIterator<Item = CredentialRecord>,
     ) -> Result<(), IdentityError> {
-        let all: Vec<Credential> = store::all(rows, Table::Credential)?;
-        for credential in all {
-            let theirs = matches!(&credential.owner, Owner::Account { name: owner } if owner == name);
-            if theirs && is_meant(credential.kind) && credential.revoked.is_none() {
-                self.revoke_row(rows, by, (credential, now))?;
-            }
+        for credential in credentials {
+            self.revoke_row(rows, by, credential, now)?;
         }
         Ok(())
     }
 }
 
-fn is_free(rows: &(impl Rows + ?Sized), name: &str) -> Result<(), IdentityError> {
+/// The credentials of an operator that are not revoked, expired ones included.
+pub(super) fn credentials_of(
+    rows: &(impl RecordRows + ?Sized),
+    name: &str,
+) -> Result<Vec<CredentialRecord>, IdentityError> {
+    let mut all: Vec<CredentialRecord> = store::all(rows, RecordTable::Credential)?;
+    all.retain(|one| {
+        let theirs = matches!(&one.owner, CredentialOwner::Account { name: owner } if owner == name);
+        theirs && one.revoked_at.is_none()
+    });
+    Ok(all)
+}
+
+fn is_free(rows: &(impl RecordRows + ?Sized), name: &str) -> Result<(), IdentityError> {
     if find(rows, name)?.is_some() {
         return Err(IdentityError::Exists { name: name.to_owned() });
     }
-    let all: Vec<Operator> = store::all(rows, Table::Operator)?;
+    let all: Vec<OperatorRecord> = store::all(rows, RecordTable::Operator)?;
     if all.len() >= MOST { Err(IdentityError::Full("there are 1000 operators")) } else { Ok(()) }
 }
 
-/// The operator whose password this may set.
-fn may_set(rows: &(impl Rows + ?Sized), by: &Authority<'_>, name: &str) -> Result<Operator, IdentityError> {
+/// The operator, if `by` may set its password.
+fn may_set(
+    rows: &(impl RecordRows + ?Sized),
+    by: &Authority<'_>,
+    name: &str,
+) -> Result<OperatorRecord, IdentityError> {
     if !is_self(by, name) {
         by.require(Scope::Admin)?;
     }
     let found = wanted(rows, name)?;
-    // Whoever knows the password has what the operator has.
-    by.rights().may_give(&found.rights).map_err(Denied::from)?;
+    // The password gives all rights of the operator.
+    by.rights().may_give(&found.rights).map_err(AuthError::from)?;
     Ok(found)
 }
 
-/// Whoever gives somebody a password could come in as them: what they show then goes back to the same.
-fn giver(rows: &(impl Rows + ?Sized), by: &Authority<'_>) -> Result<Vec<CredentialId>, IdentityError> {
+/// The origins of a new password. The credential that sets it knows the password and could log in with it, so the two
+/// count as related.
+fn giver(rows: &(impl RecordRows + ?Sized), by: &Authority<'_>) -> Result<Vec<CredentialId>, IdentityError> {
     let Authority::Token(known) = by else { return Ok(Vec::new()) };
-    let ids = lookup::origins(rows, &known.id)?.ok_or(Denied::Revoked)?;
+    let ids = lookup::origins(rows, &known.id)?.ok_or(AuthError::Revoked)?;
     if ids.len() > MOST_GIVERS {
         return Err(IdentityError::Full(
             "passwords were handed on too often; the owner of the machine sets this one",
@@ -134,10 +152,10 @@ fn giver(rows: &(impl Rows + ?Sized), by: &Authority<'_>) -> Result<Vec<Credenti
 
 fn is_self(by: &Authority<'_>, name: &str) -> bool {
     let Authority::Token(known) = by else { return false };
-    known.kind == CredentialKind::Web && known.owner == Owner::Account { name: name.to_owned() }
+    known.kind == CredentialKind::Web && known.owner == CredentialOwner::Account { name: name.to_owned() }
 }
 
-fn change(verb: IdentityVerb, operator: &Operator) -> IdentityChange {
+fn change(verb: IdentityVerb, operator: &OperatorRecord) -> IdentityChange {
     IdentityChange {
         verb,
         subject: operator.name.clone(),
@@ -148,15 +166,18 @@ fn change(verb: IdentityVerb, operator: &Operator) -> IdentityChange {
     }
 }
 
-pub(super) fn find(rows: &(impl Rows + ?Sized), name: &str) -> Result<Option<Operator>, IdentityError> {
-    Ok(store::get(rows, Table::Operator, name)?)
+pub(super) fn find(
+    rows: &(impl RecordRows + ?Sized),
+    name: &str,
+) -> Result<Option<OperatorRecord>, IdentityError> {
+    Ok(store::get(rows, RecordTable::Operator, name)?)
 }
 
-pub(super) fn wanted(rows: &(impl Rows + ?Sized), name: &str) -> Result<Operator, IdentityError> {
+pub(super) fn wanted(rows: &(impl RecordRows + ?Sized), name: &str) -> Result<OperatorRecord, IdentityError> {
     find(rows, name)?.ok_or_else(|| IdentityError::NoSuch { what: "operator", id: name.to_owned() })
 }
 
-/// A name that looks like no other and needs no quotes anywhere.
+/// A name without lookalikes, which needs no quoting.
 fn account_name(text: &str) -> Result<String, IdentityError> {
     let wrong = |why| IdentityError::Name { text: text.chars().take(LONGEST_NAME).collect(), why };
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-@".contains(c);

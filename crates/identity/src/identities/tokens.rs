@@ -1,143 +1,152 @@
-//! API tokens: made, rotated, revoked.
+//! API tokens: create, rotate, revoke.
 
 use jiff::{SignedDuration, Timestamp};
 use ringfence_types::{Attenuation, CredentialKind, IdentityVerb, Principal, Rights, Scope};
 
 use super::{Authority, Identities, end, keep, label, lookup, noted};
-use crate::error::{Denied, IdentityError};
-use crate::record::{Credential, CredentialId, Meta, Operator, Owner};
-use crate::store::{self, Rows, Table};
+use crate::error::{AuthError, IdentityError};
+use crate::record::{CredentialId, CredentialOwner, CredentialRecord, CredentialSummary, OperatorRecord};
+use crate::store::{self, RecordRows, RecordTable};
 use crate::token::TokenText;
 
-/// More tokens than anybody keeps apart. What has expired makes room.
+/// Stored credentials. Invalid ones are removed when the store is full.
 const MOST: usize = 10_000;
-/// What is kept beyond for the owner of the machine and for sessions that begin: whoever fills the store keeps neither out.
+/// Reserved for the owner of the machine and for new sessions, so that a full store locks out neither.
 const RESERVE: usize = 1000;
 
-/// A token that somebody wants.
+/// A token to create.
 #[derive(Clone, Debug)]
 pub struct NewToken {
     pub label: String,
     pub rights: Rights,
-    pub lifetime: Lifetime,
-    /// An operator that it is for; `None`: whoever makes it.
+    pub lifetime: TokenLifetime,
+    /// The operator it is for. `None`: the creator.
     pub operator: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lifetime {
-    /// Until it is revoked, or as long as its maker.
+pub enum TokenLifetime {
+    /// Until it is revoked or its parent expires.
     Unlimited,
     For(SignedDuration),
 }
 
-/// A credential with its secret, which nobody sees again.
+/// A credential with its secret, which is shown only now.
 #[derive(Clone, Debug)]
-pub struct Minted {
+pub struct MintedCredential {
     pub text: TokenText,
-    pub meta: Meta,
+    pub meta: CredentialSummary,
 }
 
 impl Identities {
-    /// A new API token. Never wider than whoever makes it (C-32).
-    pub fn mint(&self, by: &Authority<'_>, new: NewToken) -> Result<Minted, IdentityError> {
+    /// Creates an API token, never wider than its creator's rights (C-32).
+    pub fn mint(&self, by: &Authority<'_>, new: NewToken) -> Result<MintedCredential, IdentityError> {
         by.require(Scope::Admin)?;
-        by.rights().may_give(&new.rights).map_err(Denied::from)?;
+        by.rights().may_give(&new.rights).map_err(AuthError::from)?;
         let label = label(&new.label)?;
         self.change(|rows, now| {
             let owner = owner(rows, by, &new)?;
             let expires = expiry(by, new.lifetime, now)?;
-            let fresh =
-                Fresh { kind: CredentialKind::Api, label: label.clone(), owner, rights: new.rights.clone() };
-            let (text, credential) = fresh.credential(by, now)?;
-            let credential = Credential { expires, ..credential };
-            self.add(rows, (by, IdentityVerb::Minted), credential, text)
+            let fresh = NewCredential {
+                kind: CredentialKind::Api,
+                label: label.clone(),
+                owner,
+                rights: new.rights.clone(),
+            };
+            let mut draft = fresh.draft(by, now)?;
+            draft.record.expires_at = expires;
+            self.add(rows, by, IdentityVerb::Minted, draft)
         })
     }
 
-    /// Another secret for the same token; the old one is worth nothing from now on. Nothing else about it changes.
-    pub fn rotate(&self, by: &Authority<'_>, id: &CredentialId) -> Result<Minted, IdentityError> {
+    /// Replaces the secret of a token. The old secret becomes invalid; nothing else changes.
+    pub fn rotate(&self, by: &Authority<'_>, id: &CredentialId) -> Result<MintedCredential, IdentityError> {
         self.change(|rows, now| {
             let found = lookup::wanted(rows, id)?;
             if found.kind != CredentialKind::Api {
-                return Err(Denied::Kind.into());
+                return Err(AuthError::Kind.into());
             }
             may_touch(by, id)?;
-            // Whoever gets the secret has what the token has.
-            by.rights().may_give(&found.rights).map_err(Denied::from)?;
+            // The new secret gives all rights of the token.
+            by.rights().may_give(&found.rights).map_err(AuthError::from)?;
             let line = lookup::line(rows, found.clone())?;
-            // And has it for as long as the token lasts: one that does not end with whoever rotates it is not theirs to take.
+            // It also lasts as long as the token. A caller must not take over a token that would outlive the caller's
+            // own credential.
             if let Authority::Token(known) = by
                 && line.iter().all(|one| one.id != known.id)
             {
-                return Err(Denied::NotTheirs.into());
+                return Err(AuthError::NotTheirs.into());
             }
             lookup::judge(rows, &line, now)?;
             let text = TokenText::random(found.kind, found.id.clone())?;
-            let rotated = Credential { digest: text.digest(), renewed: Some(now), ..found };
+            let rotated = CredentialRecord { digest: text.digest(), renewed_at: Some(now), ..found };
             keep(rows, &rotated)?;
             self.tell(rows, by.principal(), &noted(IdentityVerb::Rotated, &rotated))?;
-            Ok(Minted { text, meta: rotated.into() })
+            Ok(MintedCredential { text, meta: rotated.into() })
         })
     }
 
-    /// Ends a credential of any kind, and with it all that stands on it.
-    pub fn revoke(&self, by: &Authority<'_>, id: &CredentialId) -> Result<Meta, IdentityError> {
+    /// Revokes a credential of any kind, and with it all its descendants.
+    pub fn revoke(&self, by: &Authority<'_>, id: &CredentialId) -> Result<CredentialSummary, IdentityError> {
         self.change(|rows, now| {
             may_touch(by, id)?;
             let found = lookup::wanted(rows, id)?;
-            if found.revoked.is_some() {
+            if found.revoked_at.is_some() {
                 return Ok(found.into());
             }
-            self.revoke_row(rows, by, (found, now))
+            self.revoke_row(rows, by, found, now)
         })
     }
 
     pub(super) fn revoke_row(
         &self,
-        rows: &mut dyn Rows,
+        rows: &mut dyn RecordRows,
         by: &Authority<'_>,
-        (found, now): (Credential, Timestamp),
-    ) -> Result<Meta, IdentityError> {
-        let revoked = Credential { revoked: Some(now), ..found };
+        found: CredentialRecord,
+        now: Timestamp,
+    ) -> Result<CredentialSummary, IdentityError> {
+        let revoked = CredentialRecord { revoked_at: Some(now), ..found };
         keep(rows, &revoked)?;
-        self.tell(rows, by.principal(), &noted(IdentityVerb::Revoked, &revoked))?;
+        self.tell_taken_away(rows, by.principal(), &[noted(IdentityVerb::Revoked, &revoked)])?;
         Ok(revoked.into())
     }
 
-    /// Keeps a credential that is new, where there is room.
+    /// Stores a new credential, if the store has space.
     pub(super) fn add(
         &self,
-        rows: &mut dyn Rows,
-        (by, verb): (&Authority<'_>, IdentityVerb),
-        credential: Credential,
-        text: TokenText,
-    ) -> Result<Minted, IdentityError> {
-        make_room(rows, (by, &credential))?;
-        keep(rows, &credential)?;
-        self.tell(rows, by.principal(), &noted(verb, &credential))?;
-        Ok(Minted { text, meta: credential.into() })
+        rows: &mut dyn RecordRows,
+        by: &Authority<'_>,
+        verb: IdentityVerb,
+        draft: CredentialDraft,
+    ) -> Result<MintedCredential, IdentityError> {
+        let CredentialDraft { text, record } = draft;
+        make_room(rows, by, &record)?;
+        keep(rows, &record)?;
+        self.tell(rows, by.principal(), &noted(verb, &record))?;
+        Ok(MintedCredential { text, meta: record.into() })
     }
 }
 
-/// What every new credential has.
-pub(super) struct Fresh {
+/// A credential that is not stored yet.
+pub(super) struct CredentialDraft {
+    text: TokenText,
+    pub(super) record: CredentialRecord,
+}
+
+/// The common fields of new credentials.
+pub(super) struct NewCredential {
     pub(super) kind: CredentialKind,
     pub(super) label: String,
-    pub(super) owner: Owner,
+    pub(super) owner: CredentialOwner,
     pub(super) rights: Rights,
 }
 
-impl Fresh {
-    pub(super) fn credential(
-        self,
-        by: &Authority<'_>,
-        now: Timestamp,
-    ) -> Result<(TokenText, Credential), IdentityError> {
+impl NewCredential {
+    pub(super) fn draft(self, by: &Authority<'_>, now: Timestamp) -> Result<CredentialDraft, IdentityError> {
         let Self { kind, label, owner, rights } = self;
         let id = CredentialId::random()?;
         let text = TokenText::random(kind, id.clone())?;
-        let credential = Credential {
+        let record = CredentialRecord {
             id,
             kind,
             digest: text.digest(),
@@ -148,58 +157,68 @@ impl Fresh {
             spent: 0,
             parent: by.parent().map(|parent| parent.id.clone()),
             given_with: Vec::new(),
-            made: now,
-            made_by: by.principal().to_string(),
-            expires: None,
-            renewed: None,
-            revoked: None,
+            created_at: now,
+            created_by: by.principal().to_string(),
+            expires_at: None,
+            renewed_at: None,
+            revoked_at: None,
             key: None,
             ends: None,
             page: None,
         };
-        Ok((text, credential))
+        Ok(CredentialDraft { text, record })
     }
 }
 
-/// One's own, or with `admin` anybody's.
-fn may_touch(by: &Authority<'_>, id: &CredentialId) -> Result<(), Denied> {
+/// A caller may touch its own credential, or any with scope `admin`.
+fn may_touch(by: &Authority<'_>, id: &CredentialId) -> Result<(), AuthError> {
     if by.holds(id) { Ok(()) } else { by.require(Scope::Admin) }
 }
 
-fn owner(rows: &dyn Rows, by: &Authority<'_>, new: &NewToken) -> Result<Owner, IdentityError> {
+fn owner(
+    rows: &dyn RecordRows,
+    by: &Authority<'_>,
+    new: &NewToken,
+) -> Result<CredentialOwner, IdentityError> {
     let Some(name) = &new.operator else { return Ok(by.owner()) };
-    let operator: Option<Operator> = store::get(rows, Table::Operator, name)?;
+    let operator: Option<OperatorRecord> = store::get(rows, RecordTable::Operator, name)?;
     let operator = operator.ok_or_else(|| IdentityError::NoSuch { what: "operator", id: name.clone() })?;
-    operator.rights.may_give(&new.rights).map_err(Denied::from)?;
-    Ok(Owner::Account { name: operator.name })
+    operator.rights.may_give(&new.rights).map_err(AuthError::from)?;
+    Ok(CredentialOwner::Account { name: operator.name })
 }
 
 pub(super) fn expiry(
     by: &Authority<'_>,
-    lifetime: Lifetime,
+    lifetime: TokenLifetime,
     now: Timestamp,
 ) -> Result<Option<Timestamp>, IdentityError> {
-    let most = by.parent().and_then(|parent| parent.expires);
+    let most = by.parent().and_then(|parent| parent.expires_at);
     match (lifetime, most) {
-        (Lifetime::Unlimited, most) => Ok(most),
-        (Lifetime::For(lifetime), most) => {
+        (TokenLifetime::Unlimited, most) => Ok(most),
+        (TokenLifetime::For(lifetime), most) => {
             let end = end(now, lifetime)?;
-            if most.is_some_and(|most| end > most) { Err(Denied::Lifetime.into()) } else { Ok(Some(end)) }
+            if most.is_some_and(|most| end > most) { Err(AuthError::Lifetime.into()) } else { Ok(Some(end)) }
         }
     }
 }
 
-/// What is worth nothing is forgotten once there is no room. The ledger knows it.
-fn make_room(rows: &mut dyn Rows, (by, new): (&Authority<'_>, &Credential)) -> Result<(), IdentityError> {
+/// Removes invalid credentials when the store is full. The ledger still has their records.
+fn make_room(
+    rows: &mut dyn RecordRows,
+    by: &Authority<'_>,
+    new: &CredentialRecord,
+) -> Result<(), IdentityError> {
     let most = if may_use_reserve(by, new) { MOST + RESERVE } else { MOST };
-    if rows.count(Table::Credential)? < most {
+    if rows.count(RecordTable::Credential)? < most {
         return Ok(());
     }
-    let all: Vec<Credential> = store::all(rows, Table::Credential)?;
-    let dead = |one: &&Credential| one.revoked.is_some() || one.expires.is_some_and(|end| end <= new.made);
+    let all: Vec<CredentialRecord> = store::all(rows, RecordTable::Credential)?;
+    let dead = |one: &&CredentialRecord| {
+        one.revoked_at.is_some() || one.expires_at.is_some_and(|end| end <= new.created_at)
+    };
     let gone: Vec<CredentialId> = all.iter().filter(dead).map(|one| one.id.clone()).collect();
     for id in &gone {
-        rows.remove(Table::Credential, id.as_str())?;
+        rows.remove(RecordTable::Credential, id.as_str())?;
     }
     if all.len() - gone.len() < most {
         Ok(())
@@ -208,7 +227,7 @@ fn make_room(rows: &mut dyn Rows, (by, new): (&Authority<'_>, &Credential)) -> R
     }
 }
 
-fn may_use_reserve(by: &Authority<'_>, new: &Credential) -> bool {
+fn may_use_reserve(by: &Authority<'_>, new: &CredentialRecord) -> bool {
     let by_owner = matches!(by, Authority::Owner(Principal::Operator { .. }));
     by_owner || (new.kind == CredentialKind::Session && new.parent.is_none())
 }

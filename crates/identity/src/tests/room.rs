@@ -1,35 +1,36 @@
-//! Whoever fills the store keeps nobody out.
+//! A full store locks out neither the owner nor new sessions.
 
 use ringfence_types::{Attenuation, CredentialKind, SessionId};
 
 use super::*;
-use crate::record::{Credential, CredentialId};
-use crate::store::{self, End, Store as _, Table};
-use crate::{Grantee, NewOperator, of_browser};
+use crate::record::{CredentialId, CredentialRecord};
+use crate::store::{self, IdentityStore as _, RecordTable, TransactionEnd};
+use crate::{NewOperator, SessionTokenSpec, of_browser};
 
-/// Puts as many rows like this one into the store, as others would have come to be there.
+/// Inserts `count` copies of the row `like`, as if other clients had created them.
 fn fill(world: &World, like: &CredentialId, count: usize) {
-    let store = Sqlite::open(world.directory.path()).unwrap();
+    let store = SqliteIdentityStore::open(world.directory.path()).unwrap();
     store
         .change(&mut |rows| {
-            let one: Credential = store::get(rows, Table::Credential, like.as_str()).unwrap().unwrap();
+            let one: CredentialRecord =
+                store::get(rows, RecordTable::Credential, like.as_str()).unwrap().unwrap();
             for _ in 0..count {
                 let id = CredentialId::random().unwrap();
                 store::put(
                     rows,
-                    Table::Credential,
+                    RecordTable::Credential,
                     id.as_str(),
-                    &Credential { id: id.clone(), ..one.clone() },
+                    &CredentialRecord { id: id.clone(), ..one.clone() },
                 )
                 .unwrap();
             }
-            End::Keep
+            TransactionEnd::Keep
         })
         .unwrap();
 }
 
-fn begin(world: &World) -> Result<Minted, IdentityError> {
-    world.identities.session_token(Grantee {
+fn begin(world: &World) -> Result<MintedCredential, IdentityError> {
+    world.identities.session_token(SessionTokenSpec {
         session: SessionId::random().unwrap(),
         agent: None,
         workspace: Path::new("/w"),
@@ -41,11 +42,12 @@ fn begin(world: &World) -> Result<Minted, IdentityError> {
 fn tokens_made_through_children_count_for_their_session() {
     let world = World::new();
     let own = world.known(&begin(&world).unwrap());
-    let make = |by: &Known| {
+    let make = |by: &KnownIdentity| {
         world.identities.attenuate(
             by,
             "x",
-            (Attenuation::none(), Lifetime::For(SignedDuration::from_secs(1))),
+            Attenuation::none(),
+            TokenLifetime::For(SignedDuration::from_secs(1)),
         )
     };
     let mut makers = vec![own.clone()];
@@ -66,8 +68,9 @@ fn tokens_made_through_children_count_for_their_session() {
 fn the_end_of_a_session_is_one_record() {
     let world = World::new();
     let own = world.known(&begin(&world).unwrap());
-    let hand = |by: &Known| {
-        let made = world.identities.attenuate(by, "x", (Attenuation::none(), Lifetime::Unlimited)).unwrap();
+    let hand = |by: &KnownIdentity| {
+        let made =
+            world.identities.attenuate(by, "x", Attenuation::none(), TokenLifetime::Unlimited).unwrap();
         world.known(&made)
     };
     let child = hand(&own);
@@ -76,7 +79,8 @@ fn the_end_of_a_session_is_one_record() {
     world.identities.end_session(own.session().unwrap()).unwrap();
     assert_eq!(world.notes.count(), before + 1);
     assert!(world.notes.last().contains("and 2 that were handed on"), "{}", world.notes.last());
-    let revoked = |known: &Known| world.identities.credential(&known.id).unwrap().revoked.is_some();
+    let revoked =
+        |known: &KnownIdentity| world.identities.credential(&known.id).unwrap().revoked_at.is_some();
     assert!([&own, &child, &deeper].into_iter().all(revoked));
     world.identities.end_session(own.session().unwrap()).unwrap();
     assert_eq!(world.notes.count(), before + 1, "what is over does not end again");
@@ -92,7 +96,7 @@ fn a_full_store_keeps_neither_the_owner_nor_a_session_out() {
     let made = world.identities.mint(&by, token(rights(&[Scope::Admin], None)));
     assert!(matches!(made, Err(IdentityError::Full(_))), "the attack itself");
     let own = world.known(&begin(&world).unwrap());
-    let made = world.identities.attenuate(&own, "x", (Attenuation::none(), Lifetime::Unlimited));
+    let made = world.identities.attenuate(&own, "x", Attenuation::none(), TokenLifetime::Unlimited);
     assert!(matches!(made, Err(IdentityError::Full(_))));
     world.mint(&[Scope::Admin], None);
 }
@@ -119,9 +123,9 @@ fn an_operator_has_so_many_browsers_and_the_oldest_goes() {
     fill(&world, &next.known.id, 62);
     assert!(comes(&oldest).is_ok(), "control: 64 of them");
     login("ann");
-    assert_eq!(denied(comes(&oldest)), Denied::Revoked);
+    assert_eq!(denied(comes(&oldest)), AuthError::Revoked);
     assert!(comes(&next).is_ok() && comes(&bob).is_ok());
     let live = world.identities.credentials().unwrap();
-    let live = live.iter().filter(|one| one.kind == CredentialKind::Web && one.revoked.is_none());
+    let live = live.iter().filter(|one| one.kind == CredentialKind::Web && one.revoked_at.is_none());
     assert_eq!(live.count(), 64 + 1);
 }

@@ -6,7 +6,7 @@ use libc::c_int;
 
 use super::files::{close, dup3};
 use super::network::socket;
-use super::{Errno, Result, descriptor, raw};
+use super::{Errno, SysResult, descriptor, raw};
 
 /// The most descriptors one message carries.
 pub(crate) const MAX_FDS: usize = 5;
@@ -26,7 +26,7 @@ fn header(buffer: &mut libc::iovec, control: &mut Ancillary, length: usize) -> l
 }
 
 /// Makes `target` a connection to the packet socket at `path`.
-pub(crate) fn connect(path: &CStr, target: i32) -> Result<()> {
+pub(crate) fn connect(path: &CStr, target: i32) -> SysResult<()> {
     let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
     if path.count_bytes() >= address.sun_path.len() {
         return Err(Errno(libc::ENAMETOOLONG));
@@ -46,7 +46,7 @@ pub(crate) fn connect(path: &CStr, target: i32) -> Result<()> {
 }
 
 /// Sends one packet, with at most one descriptor.
-pub(crate) fn send(socket: i32, bytes: &[u8], fd: Option<i32>) -> Result<()> {
+pub(crate) fn send(socket: i32, bytes: &[u8], fd: Option<i32>) -> SysResult<()> {
     let mut buffer = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = Ancillary([0; CONTROL_SIZE]);
     let length = match fd {
@@ -71,7 +71,7 @@ fn write_descriptor(control: &mut Ancillary, fd: i32) -> usize {
 }
 
 /// Receives one packet and its descriptors; zero bytes is the end.
-pub(crate) fn receive(socket: i32, bytes: &mut [u8], fds: &mut [i32; MAX_FDS]) -> Result<(usize, usize)> {
+pub(crate) fn receive(socket: i32, bytes: &mut [u8], fds: &mut [i32; MAX_FDS]) -> SysResult<(usize, usize)> {
     let mut buffer = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut control = Ancillary([0; CONTROL_SIZE]);
     let mut header = header(&mut buffer, &mut control, CONTROL_SIZE);

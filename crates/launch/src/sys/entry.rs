@@ -1,4 +1,4 @@
-//! The entry point, the end, and what a panic is: an end.
+//! Entry point, exit and panic handler: a panic exits.
 
 use super::raw;
 

@@ -4,14 +4,14 @@ use core::ffi::CStr;
 
 use libc::c_int;
 
-use super::{Errno, Result, descriptor, raw, text};
+use super::{Errno, SysResult, descriptor, raw, text};
 
-pub(crate) enum Forked {
+pub(crate) enum ForkResult {
     Parent(i32),
     Child,
 }
 
-pub(crate) fn fork() -> Result<Forked> {
+pub(crate) fn fork() -> SysResult<ForkResult> {
     // SAFETY: no new stack and no shared memory: the child continues on a copy of this one. The process is
     // single-threaded and has no C library whose locks could be held.
     unsafe { raw(libc::SYS_clone, [libc::SIGCHLD as usize, 0, 0, 0, 0, 0]) }.map(forked)
@@ -19,7 +19,7 @@ pub(crate) fn fork() -> Result<Forked> {
 
 /// Forks PID 1 of the new namespace as a sibling, so that the parent of this process is its parent, and returns
 /// a pidfd for it.
-pub(crate) fn fork_sibling() -> Result<(Forked, i32)> {
+pub(crate) fn fork_sibling() -> SysResult<(ForkResult, i32)> {
     let mut pidfd: c_int = -1;
     let flags = libc::CLONE_PARENT | libc::CLONE_PIDFD | libc::SIGCHLD;
     // SAFETY: as in `fork`; the kernel writes one int to `pidfd` in the parent's memory before it returns.
@@ -29,10 +29,10 @@ pub(crate) fn fork_sibling() -> Result<(Forked, i32)> {
     Ok((forked(answer), pidfd))
 }
 
-fn forked(answer: usize) -> Forked {
+fn forked(answer: usize) -> ForkResult {
     match answer {
-        0 => Forked::Child,
-        pid => Forked::Parent(pid as i32),
+        0 => ForkResult::Child,
+        pid => ForkResult::Parent(pid as i32),
     }
 }
 
@@ -54,8 +54,26 @@ pub(crate) fn execute(path: &CStr, arguments: &[usize], environment: &[usize]) -
     }
 }
 
+/// The same for the file behind a descriptor.
+pub(crate) fn execute_descriptor(fd: i32, arguments: &[usize], environment: &[usize]) -> Errno {
+    if arguments.last() != Some(&0) || environment.last() != Some(&0) {
+        return Errno(libc::EINVAL);
+    }
+    let (arguments, environment) = (arguments.as_ptr() as usize, environment.as_ptr() as usize);
+    // SAFETY: as in `execute`; the empty path outlives the call.
+    match unsafe {
+        raw(
+            libc::SYS_execveat,
+            [descriptor(fd), text(c""), arguments, environment, libc::AT_EMPTY_PATH as usize, 0],
+        )
+    } {
+        Ok(_) => Errno(libc::EINVAL),
+        Err(errno) => errno,
+    }
+}
+
 #[derive(Clone, Copy)]
-pub(crate) struct Ended {
+pub(crate) struct ChildExit {
     pub(crate) pid: i32,
     pub(crate) status: i32,
     pub(crate) user_us: u64,
@@ -64,7 +82,7 @@ pub(crate) struct Ended {
 }
 
 /// Reaps one child that has ended; `None` when none has, `ECHILD` when there are none.
-pub(crate) fn reap() -> Result<Option<Ended>> {
+pub(crate) fn reap() -> SysResult<Option<ChildExit>> {
     let mut status: c_int = 0;
     // SAFETY: an all-zero `rusage` is a valid value of a C struct of integers.
     let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
@@ -85,7 +103,7 @@ pub(crate) fn reap() -> Result<Option<Ended>> {
     if pid == 0 {
         return Ok(None);
     }
-    Ok(Some(Ended {
+    Ok(Some(ChildExit {
         pid: pid as i32,
         status,
         user_us: microseconds(usage.ru_utime),
@@ -94,11 +112,32 @@ pub(crate) fn reap() -> Result<Option<Ended>> {
     }))
 }
 
+/// Whether a child has been stopped since it was last asked about.
+pub(crate) fn was_stopped(child: i32) -> bool {
+    // SAFETY: an all-zero `siginfo_t` is a valid value of a C struct of integers and unions of integers.
+    let mut info: libc::siginfo_t = unsafe { core::mem::zeroed() };
+    // SAFETY: the kernel writes one `siginfo_t`, which outlives the call.
+    let answer = unsafe {
+        raw(
+            libc::SYS_waitid,
+            [
+                libc::P_PID as usize,
+                descriptor(child),
+                &raw mut info as usize,
+                (libc::WSTOPPED | libc::WNOHANG) as usize,
+                0,
+                0,
+            ],
+        )
+    };
+    answer.is_ok() && info.si_signo == libc::SIGCHLD
+}
+
 fn microseconds(time: libc::timeval) -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000).wrapping_add(time.tv_usec as u64)
 }
 
-pub(crate) fn kill(pid: i32, signal: i32) -> Result<()> {
+pub(crate) fn kill(pid: i32, signal: i32) -> SysResult<()> {
     // SAFETY: no pointers.
     unsafe { raw(libc::SYS_kill, [descriptor(pid), signal as usize, 0, 0, 0, 0]) }.map(drop)
 }
@@ -120,12 +159,12 @@ pub(crate) fn parent_pid() -> i32 {
     unsafe { raw(libc::SYS_getppid, [0; 6]) }.map_or(0, |pid| pid as i32)
 }
 
-pub(crate) fn open_pidfd(pid: i32) -> Result<i32> {
+pub(crate) fn open_pidfd(pid: i32) -> SysResult<i32> {
     // SAFETY: no pointers.
     unsafe { raw(libc::SYS_pidfd_open, [descriptor(pid), 0, 0, 0, 0, 0]) }.map(|fd| fd as i32)
 }
 
-pub(crate) fn set_session() -> Result<()> {
+pub(crate) fn set_session() -> SysResult<()> {
     // SAFETY: no pointers.
     unsafe { raw(libc::SYS_setsid, [0; 6]) }.map(drop)
 }

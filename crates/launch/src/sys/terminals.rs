@@ -3,10 +3,10 @@
 use libc::c_int;
 
 use super::files::open;
-use super::{Result, ioctl};
+use super::{SysResult, ioctl};
 
 /// Opens a fresh terminal and returns (master, slave).
-pub(crate) fn open_terminal(rows: u16, columns: u16) -> Result<(i32, i32)> {
+pub(crate) fn open_terminal(rows: u16, columns: u16) -> SysResult<(i32, i32)> {
     let master = open(libc::AT_FDCWD, c"/dev/ptmx", libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC, 0)?;
     let unlocked: c_int = 0;
     // SAFETY: TIOCSPTLCK reads one int that outlives the call.
@@ -21,7 +21,7 @@ pub(crate) fn open_terminal(rows: u16, columns: u16) -> Result<(i32, i32)> {
     Ok((master, slave as i32))
 }
 
-pub(crate) fn control_terminal(fd: i32) -> Result<()> {
+pub(crate) fn control_terminal(fd: i32) -> SysResult<()> {
     // SAFETY: TIOCSCTTY takes an integer by value.
     unsafe { ioctl(fd, libc::TIOCSCTTY as usize, 0) }.map(drop)
 }

@@ -2,16 +2,16 @@
 
 use ringfence_types::{Call, Principal};
 
-use super::{Answer, Severity, answer, principal, rule, severity, went_well};
+use super::{ExportOutcome, ExportSeverity, answer, principal, rule, severity, went_well};
 use crate::describe::{of_call, summary};
 use crate::event::Event;
-use crate::record::{Listed, Record};
+use crate::record::{Record, RecordOrPruned};
 
 /// The record as one line of CEF.
-pub fn cef(listed: &Listed) -> String {
+pub fn cef(listed: &RecordOrPruned) -> String {
     match listed {
-        Listed::Whole(record) => of_record(record),
-        Listed::Pruned(pruned) => {
+        RecordOrPruned::Whole(record) => of_record(record),
+        RecordOrPruned::Pruned(pruned) => {
             let fields = [
                 ("rt", millis(&pruned.time)),
                 ("externalId", pruned.seq.to_string()),
@@ -28,9 +28,9 @@ fn of_record(record: &Record) -> String {
     let event = &record.event;
     let mut fields = vec![("rt", millis(&record.time)), ("externalId", record.seq.to_string())];
     match answer(event) {
-        Answer::Allowed => fields.push(("act", "allow".to_owned())),
-        Answer::Denied => fields.push(("act", "deny".to_owned())),
-        Answer::None => {}
+        ExportOutcome::Allowed => fields.push(("act", "allow".to_owned())),
+        ExportOutcome::Denied => fields.push(("act", "deny".to_owned())),
+        ExportOutcome::None => {}
     }
     if let Some(well) = went_well(event) {
         fields.push(("outcome", if well { "success" } else { "failure" }.to_owned()));
@@ -71,9 +71,9 @@ fn of_record(record: &Record) -> String {
 
 fn call(event: &Event) -> Option<&Call> {
     match event {
-        Event::Intent { call, .. } => Some(call),
+        Event::CallIntended { call, .. } => Some(call),
         Event::ApprovalRequested(request) => Some(&request.call),
-        Event::Refused { call, .. } => call.as_ref(),
+        Event::CallRefused { call, .. } => call.as_ref(),
         _ => None,
     }
 }
@@ -90,13 +90,13 @@ fn line(kind: &str, severity: u8, fields: &[(&str, String)]) -> String {
     )
 }
 
-fn number(severity: Severity) -> u8 {
+fn number(severity: ExportSeverity) -> u8 {
     match severity {
-        Severity::Informational => 1,
-        Severity::Low => 3,
-        Severity::Medium => 5,
-        Severity::High => 8,
-        Severity::Critical => 10,
+        ExportSeverity::Informational => 1,
+        ExportSeverity::Low => 3,
+        ExportSeverity::Medium => 5,
+        ExportSeverity::High => 8,
+        ExportSeverity::Critical => 10,
     }
 }
 

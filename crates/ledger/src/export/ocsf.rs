@@ -1,50 +1,50 @@
 //! Open Cybersecurity Schema Framework, one JSON object per event.
 
 use jiff::Timestamp;
-use ringfence_types::{Bytes, Call, ChainId, FileCall, FlowCall, IdentityVerb, Principal};
+use ringfence_types::{ByteString, Call, ChainId, FileCall, FlowCall, IdentityVerb, Principal};
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Severity, answer, principal, rule, severity, went_well};
+use super::{ExportOutcome, ExportSeverity, answer, principal, rule, severity, went_well};
 use crate::describe::{of_call, shown, summary};
-use crate::event::{Event, Finding};
-use crate::record::{Listed, PrunedRecord, Record};
+use crate::event::{Event, RecordedFinding};
+use crate::record::{PrunedRecord, Record, RecordOrPruned};
 
 /// The version whose classes are used; `attestation_list` is that of the profile `record_integrity`, which is newer.
 const VERSION: &str = "1.8.0";
 
-/// A class, and what happened in terms of it.
-struct Place {
+/// An OCSF class and activity.
+struct OcsfClass {
     class: u32,
     name: &'static str,
     activity: u32,
     activity_name: &'static str,
 }
 
-const fn place(class: u32, name: &'static str, activity: u32, activity_name: &'static str) -> Place {
-    Place { class, name, activity, activity_name }
+const fn place(class: u32, name: &'static str, activity: u32, activity_name: &'static str) -> OcsfClass {
+    OcsfClass { class, name, activity, activity_name }
 }
 
-/// Turns records of one chain into OCSF, in their order.
+/// Converts the records of one chain to OCSF, in order.
 #[derive(Debug)]
-pub struct Ocsf {
+pub struct OcsfExporter {
     chain: ChainId,
     previous: Option<(u64, String)>,
 }
 
-impl Ocsf {
+impl OcsfExporter {
     pub fn new(chain: ChainId) -> Self {
         Self { chain, previous: None }
     }
 
-    /// One object, and another one if a scanner found something in it.
-    pub fn events(&mut self, listed: &Listed) -> Vec<Value> {
+    /// One object, and a second one if the record has findings.
+    pub fn events(&mut self, listed: &RecordOrPruned) -> Vec<Value> {
         let events = match listed {
-            Listed::Whole(record) => self.record(record),
-            Listed::Pruned(pruned) => vec![self.pruned(pruned)],
+            RecordOrPruned::Whole(record) => self.record(record),
+            RecordOrPruned::Pruned(pruned) => vec![self.pruned(pruned)],
         };
         let (seq, hash) = match listed {
-            Listed::Whole(record) => (record.seq, &record.hash),
-            Listed::Pruned(pruned) => (pruned.seq, &pruned.hash),
+            RecordOrPruned::Whole(record) => (record.seq, &record.hash),
+            RecordOrPruned::Pruned(pruned) => (pruned.seq, &pruned.hash),
         };
         self.previous = Some((seq, hash.clone()));
         events
@@ -71,22 +71,22 @@ impl Ocsf {
     }
 
     fn findings(&self, record: &Record) -> Option<Value> {
-        let findings: &[Finding] = match &record.event {
-            Event::Intent { findings, .. }
-            | Event::Proposed { findings, .. }
-            | Event::Found { findings, .. } => findings,
+        let findings: &[RecordedFinding] = match &record.event {
+            Event::CallIntended { findings, .. }
+            | Event::ProposalCreated { findings, .. }
+            | Event::SecretsFound { findings, .. } => findings,
             _ => return None,
         };
         let first = findings.first()?;
         let place = place(2006, "Data Security Finding", 1, "Create");
         let mut object = self.common(&place, record.seq, &record.time, &record.hash);
-        object.insert("severity_id".to_owned(), severity_id(Severity::High).into());
+        object.insert("severity_id".to_owned(), severity_id(ExportSeverity::High).into());
         object.insert("severity".to_owned(), "High".into());
         object.insert(
             "finding_info".to_owned(),
             json!({
                 "uid": format!("{}:{}:finding", self.chain, record.seq),
-                "title": format!("{} in {}", shown(&first.rule), shown(&first.place)),
+                "title": format!("{} in {}", shown(&first.rule), shown(&first.location)),
                 "types": findings.iter().map(|finding| shown(&finding.rule)).collect::<Vec<_>>(),
             }),
         );
@@ -103,7 +103,7 @@ impl Ocsf {
         Value::Object(object)
     }
 
-    fn common(&self, place: &Place, seq: u64, time: &str, hash: &str) -> Map<String, Value> {
+    fn common(&self, place: &OcsfClass, seq: u64, time: &str, hash: &str) -> Map<String, Value> {
         let millis = time.parse::<Timestamp>().map_or(0, Timestamp::as_millisecond);
         let fingerprint = |value: &str| json!({ "algorithm": "SHA-256", "algorithm_id": 3, "value": value });
         let uid = |seq: u64| format!("{}:{seq}", self.chain);
@@ -145,49 +145,51 @@ impl Ocsf {
 
 const NETWORK: &str = "Network Activity";
 
-fn place_of(event: &Event) -> Place {
+fn place_of(event: &Event) -> OcsfClass {
     match event {
-        Event::Intent { call, .. } => of_call_place(Some(call)),
-        Event::Refused { call, .. } => of_call_place(call.as_ref()),
-        Event::Settled { outcome: Some(_), .. } | Event::Interrupted { .. } => {
+        Event::CallIntended { call, .. } => of_call_place(Some(call)),
+        Event::CallRefused { call, .. } => of_call_place(call.as_ref()),
+        Event::CallSettled { outcome: Some(_), .. } | Event::CallInterrupted { .. } => {
             place(1007, "Process Activity", 2, "Terminate")
         }
         Event::FlowOpened { .. } => place(4001, NETWORK, 1, "Open"),
         Event::FlowEnded { .. } => place(4001, NETWORK, 2, "Close"),
-        Event::Launched { .. } => place(1007, "Process Activity", 99, "Contain"),
-        Event::Settled { .. }
-        | Event::Proposed { .. }
-        | Event::Conflicted { .. }
-        | Event::Discarded { .. } => place(1001, "File System Activity", 99, "Settle"),
+        Event::SandboxStarted { .. } => place(1007, "Process Activity", 99, "Contain"),
+        Event::CallSettled { .. }
+        | Event::ProposalCreated { .. }
+        | Event::ProposalConflicted { .. }
+        | Event::ProposalDiscarded { .. } => place(1001, "File System Activity", 99, "Settle"),
         Event::ApprovalRequested(_) => place(3003, "Authorize Session", 99, "Request"),
-        Event::Notified { .. } => place(3003, "Authorize Session", 99, "Notify"),
-        Event::ApprovalLeft { .. } => place(3003, "Authorize Session", 99, "Leave"),
+        Event::ApprovalNotified { .. } => place(3003, "Authorize Session", 99, "Notify"),
+        Event::ApprovalOrphaned { .. } => place(3003, "Authorize Session", 99, "Leave"),
         Event::ApprovalVoted(_) => place(3003, "Authorize Session", 99, "Vote"),
         Event::ApprovalDecided(_) => place(3003, "Authorize Session", 1, "Assign Privileges"),
-        Event::GrantMade(_) => place(3004, "Entity Management", 1, "Create"),
+        Event::GrantCreated(_) => place(3004, "Entity Management", 1, "Create"),
         Event::GrantRevoked { .. } => place(3004, "Entity Management", 4, "Delete"),
         Event::SecretReleased { .. } => place(3003, "Authorize Session", 1, "Assign Privileges"),
         Event::PolicyChanged { .. } => place(3004, "Entity Management", 3, "Update"),
-        Event::Authenticated { .. } => place(3002, "Authentication", 1, "Logon"),
+        Event::AuthenticationAttempted { .. } => place(3002, "Authentication", 1, "Logon"),
         Event::IdentityChanged { change, .. } => of_identity_place(change.verb),
-        Event::LimitHit { .. } | Event::LoopFound { .. } | Event::Found { .. } | Event::Held { .. } => {
-            place(2004, "Detection Finding", 1, "Create")
-        }
-        Event::Battery { .. } => place(2003, "Compliance Finding", 1, "Create"),
+        Event::LimitReached { .. }
+        | Event::LoopDetected { .. }
+        | Event::SecretsFound { .. }
+        | Event::ChangesHeld { .. } => place(2004, "Detection Finding", 1, "Create"),
+        Event::BatteryFinished { .. } => place(2003, "Compliance Finding", 1, "Create"),
         Event::SessionStarted { .. } => place(6002, "Application Lifecycle", 3, "Start"),
         Event::SessionEnded { .. } => place(6002, "Application Lifecycle", 4, "Stop"),
-        Event::Activity { .. } => place(6002, "Application Lifecycle", 99, "Report"),
+        Event::ActivityReported { .. } => place(6002, "Application Lifecycle", 99, "Report"),
         Event::LedgerRead { .. } => place(6005, "Datastore Activity", 1, "Read"),
-        Event::Pruned { .. } => place(6005, "Datastore Activity", 7, "Delete"),
+        Event::LedgerPruned { .. } => place(6005, "Datastore Activity", 7, "Delete"),
         Event::ChainStarted { .. } => place(6005, "Datastore Activity", 6, "Create"),
-        Event::Checkpoint(_)
-        | Event::KeyRotated { .. }
-        | Event::Witnessed { .. }
+        Event::CheckpointSigned(_)
+        | Event::LedgerKeyRotated { .. }
+        | Event::ChainWitnessed { .. }
+        | Event::ChainWitnessRefused { .. }
         | Event::ChainAcknowledged { .. } => place(6005, "Datastore Activity", 2, "Update"),
     }
 }
 
-fn of_identity_place(verb: IdentityVerb) -> Place {
+fn of_identity_place(verb: IdentityVerb) -> OcsfClass {
     const ACCOUNT: &str = "Account Change";
     match verb {
         IdentityVerb::OperatorAdded | IdentityVerb::Minted | IdentityVerb::Attenuated => {
@@ -202,7 +204,7 @@ fn of_identity_place(verb: IdentityVerb) -> Place {
     }
 }
 
-fn of_call_place(call: Option<&Call>) -> Place {
+fn of_call_place(call: Option<&Call>) -> OcsfClass {
     const FILE: &str = "File System Activity";
     match call {
         Some(Call::Exec(_)) => place(1007, "Process Activity", 1, "Launch"),
@@ -222,9 +224,9 @@ fn of_call_place(call: Option<&Call>) -> Place {
 
 fn add_answer(object: &mut Map<String, Value>, event: &Event) {
     let (id, action, disposition) = match answer(event) {
-        Answer::Allowed => (1, "Allowed", "Allowed"),
-        Answer::Denied => (2, "Denied", "Blocked"),
-        Answer::None => return,
+        ExportOutcome::Allowed => (1, "Allowed", "Allowed"),
+        ExportOutcome::Denied => (2, "Denied", "Blocked"),
+        ExportOutcome::None => return,
     };
     object.insert("action_id".to_owned(), id.into());
     object.insert("action".to_owned(), action.into());
@@ -271,14 +273,14 @@ fn add_actor(object: &mut Map<String, Value>, event: &Event) {
 
 fn add_target(object: &mut Map<String, Value>, event: &Event) {
     let call = match event {
-        Event::Intent { call, .. } => Some(call),
+        Event::CallIntended { call, .. } => Some(call),
         Event::ApprovalRequested(request) => Some(&request.call),
-        Event::Refused { call, .. } => call.as_ref(),
+        Event::CallRefused { call, .. } => call.as_ref(),
         _ => None,
     };
     match call {
         Some(Call::Exec(exec)) => {
-            let program = exec.argv.first().map(Bytes::display).unwrap_or_default();
+            let program = exec.argv.first().map(ByteString::display).unwrap_or_default();
             let process = json!({
                 "cmd_line": call.map(of_call),
                 "name": program,
@@ -306,11 +308,11 @@ fn add_target(object: &mut Map<String, Value>, event: &Event) {
     if let Event::FlowOpened { address, .. } = event {
         object.insert("dst_endpoint".to_owned(), json!({ "ip": address.to_string() }));
     }
-    if let Event::FlowEnded { up, down, duration_ms, .. } = event {
-        object.insert("traffic".to_owned(), json!({ "bytes_out": up, "bytes_in": down }));
+    if let Event::FlowEnded { bytes_out, bytes_in, duration_ms, .. } = event {
+        object.insert("traffic".to_owned(), json!({ "bytes_out": bytes_out, "bytes_in": bytes_in }));
         object.insert("duration".to_owned(), (*duration_ms).into());
     }
-    if let Event::Settled { outcome: Some(outcome), .. } = event {
+    if let Event::CallSettled { outcome: Some(outcome), .. } = event {
         object.insert("exit_code".to_owned(), outcome.exit.code().into());
         object.insert("duration".to_owned(), outcome.duration_ms.into());
     }
@@ -333,12 +335,12 @@ fn put(object: &mut Value, key: &str, value: Value) {
     }
 }
 
-fn severity_id(severity: Severity) -> u8 {
+fn severity_id(severity: ExportSeverity) -> u8 {
     match severity {
-        Severity::Informational => 1,
-        Severity::Low => 2,
-        Severity::Medium => 3,
-        Severity::High => 4,
-        Severity::Critical => 5,
+        ExportSeverity::Informational => 1,
+        ExportSeverity::Low => 2,
+        ExportSeverity::Medium => 3,
+        ExportSeverity::High => 4,
+        ExportSeverity::Critical => 5,
     }
 }

@@ -1,8 +1,8 @@
-//! Chains of a database that were set aside: what is in them, and who vouches for that.
+//! Chains of a database that were set aside: their content, and the proof for it.
 //!
-//! Whoever may append may also write into the column `aside`. So the column alone says nothing: a chain counts as set aside
-//! when its own key has signed that, with a digest of everything in it, or when an operator of the node that verifies has
-//! acknowledged it with that digest.
+//! A role that may append can also write the column `aside`, so the column alone proves nothing. A chain counts as set aside if its
+//! own key has signed that, with a digest of its content, or if an operator of the verifying node has acknowledged it with that
+//! digest.
 
 use std::collections::HashSet;
 
@@ -10,21 +10,21 @@ use ringfence_types::{ChainId, Principal};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::chain::Hex;
-use crate::event::{Continued, Event};
-use crate::postgres::rows::{PostgresRows, get};
+use crate::chain::HexDigest;
+use crate::event::{Event, PreviousChain};
+use crate::postgres::rows::{PostgresRows, from_sql, get};
 use crate::seal::KeyLine;
-use crate::store::{Rows as _, Side, StoreError};
+use crate::store::{ChainRows as _, ChainStoreError, ClaimKind, WitnessedHead};
 
 const PAGE: i64 = 1000;
 
-/// A chain that was set aside in a way that holds.
+/// A chain that was validly set aside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SetAside {
     pub chain: String,
     pub node: String,
     pub records: u64,
-    /// The chain that goes on; `None`: it was acknowledged here.
+    /// The chain that continues it; `None`: acknowledged by this node.
     pub continued_by: Option<String>,
     pub by: Option<Principal>,
     pub reason: Option<String>,
@@ -32,23 +32,27 @@ pub struct SetAside {
     pub is_signed: bool,
 }
 
-/// Everything in a chain, whether it holds or not.
+/// The content of a chain, valid or not.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) digest: String,
     pub(crate) records: u64,
-    /// What its records are about.
+    /// Transactions that its records are about.
     pub(crate) transactions: HashSet<String>,
+    /// `None` also where a record that names a key is not readable: the last key would be a guess.
     pub(crate) line: Option<KeyLine>,
-    pub(crate) continues: Option<Continued>,
+    pub(crate) continues: Option<PreviousChain>,
     pub(crate) acknowledged: Vec<(ChainId, String)>,
+    /// Every record that names a key, in order. A role that prunes can empty such a record, and so bring back the key
+    /// before it: `None`.
+    pub(crate) key_records: Vec<(u64, Option<Event>)>,
 }
 
 impl Content {
     /// Reads the chain that `rows` are of.
     ///
-    /// WHY NOT `Rows::scan`: it stops at a row that is not one, and such rows are what a chain is set aside for.
-    pub(crate) fn read(rows: &PostgresRows) -> Result<Self, StoreError> {
+    /// WHY NOT `ChainRows::scan`: it stops at a row that is not one, and such rows are what a chain is set aside for.
+    pub(crate) fn read(rows: &PostgresRows) -> Result<Self, ChainStoreError> {
         let sql = "SELECT seq, time, kind, ids, digest, hash, body FROM ringfence.record
             WHERE chain = $1 AND seq > $2 ORDER BY seq LIMIT $3";
         let mut content = Self::default();
@@ -64,16 +68,24 @@ impl Content {
                 break;
             }
         }
-        for side in [Side::Mention, Side::Claim] {
+        for side in [ClaimKind::Mention, ClaimKind::Claim] {
             rows.side(side, &mut |key, seq| {
                 [side.word(), key, &seq.to_string()].iter().for_each(|text| field(&mut hasher, Some(text)));
             })?;
         }
-        content.digest = Hex::encode(hasher.finalize().into()).to_string();
+        if content.key_records.iter().any(|(_, event)| event.is_none()) {
+            content.line = None;
+        }
+        content.digest = HexDigest::encode(hasher.finalize().into()).to_string();
         Ok(content)
     }
 
-    fn add(&mut self, hasher: &mut Sha256, seq: i64, row: &tokio_postgres::Row) -> Result<(), StoreError> {
+    fn add(
+        &mut self,
+        hasher: &mut Sha256,
+        seq: i64,
+        row: &tokio_postgres::Row,
+    ) -> Result<(), ChainStoreError> {
         self.records = self.records.saturating_add(1);
         field(hasher, Some(&seq.to_string()));
         let [time, kind, ids, digest, hash] =
@@ -84,13 +96,25 @@ impl Content {
         let transactions = ids.split_ascii_whitespace().filter(|id| id.starts_with("tx_"));
         self.transactions.extend(transactions.map(str::to_owned));
         // A node's role may write bodies, to prune them, and no digests: a body that was exchanged says nothing.
-        if let (Some(body), "chain-started" | "key-rotated" | "chain-acknowledged") = (body, kind)
-            && Hex::of(body.as_bytes()).to_string() == digest
-            && let Ok(event) = serde_json::from_str(body)
-        {
-            self.note(seq, event);
+        let said = body.filter(|body| HexDigest::of(body.as_bytes()).to_string() == digest);
+        if !matches!(kind, "chain-started" | "ledger-key-rotated" | "chain-acknowledged") {
+            return Ok(());
         }
+        let event: Option<Event> = said.and_then(|body| serde_json::from_str(body).ok());
+        if kind != "chain-acknowledged" {
+            self.key_records.push((from_sql(seq), event.clone()));
+        }
+        event.into_iter().for_each(|event| self.note(seq, event));
         Ok(())
+    }
+
+    /// The keys since `seen`, where the chain does not name all of them. `None`: a key that is not readable came after it.
+    pub(crate) fn keys_since(&self, seen: &WitnessedHead) -> Option<KeyLine> {
+        let mut line = KeyLine { chain: seen.chain.clone(), keys: vec![seen.key.clone()] };
+        for (_, event) in self.key_records.iter().filter(|(seq, _)| *seq > seen.head.seq) {
+            line.follow(event.as_ref()?);
+        }
+        Some(line)
     }
 
     fn note(&mut self, seq: i64, event: Event) {

@@ -1,37 +1,37 @@
-//! What can go wrong between here and the server, and what it means.
+//! Errors between this process and the server, and their meaning.
 
 use std::error::Error as _;
 use std::path::PathBuf;
 
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
-use crate::key::KeyError;
-use crate::postgres::address::AddressError;
-use crate::postgres::password::PasswordError;
-use crate::sqlite::open::{ACKNOWLEDGE, OpenError};
-use crate::store::{Fault, StoreError};
+use crate::key::LedgerKeyError;
+use crate::postgres::address::PostgresAddressError;
+use crate::postgres::pgpass::PgpassError;
+use crate::sqlite::open::{ACKNOWLEDGE, LedgerOpenError};
+use crate::store::{ChainStoreError, StoreFault};
 use crate::verify::VerifyError;
 
-/// Why there is no ledger on this server.
+/// Reason why the ledger on this server cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     #[error(transparent)]
-    Address(#[from] AddressError),
+    Address(#[from] PostgresAddressError),
     #[error("no password for the store")]
-    Password(#[source] Fault, Option<String>),
-    #[error("cannot read the certificate authorities in `{}`", Bytes::from(path.as_path()).display())]
-    Authorities { path: PathBuf, source: Fault },
+    Password(#[source] StoreFault, Option<String>),
+    #[error("cannot read the certificate authorities in `{}`", ByteString::from(path.as_path()).display())]
+    Authorities { path: PathBuf, source: StoreFault },
     #[error("cannot reach the store {address}")]
-    Unreachable { address: String, source: Fault },
+    Unreachable { address: String, source: StoreFault },
     #[error("the store {address} takes no more connections")]
-    Crowded { address: String, source: Fault },
-    #[error("the store {address} does not let this user in")]
-    NotLetIn { address: String, source: Fault },
+    Crowded { address: String, source: StoreFault },
+    #[error("the store {address} refuses this user")]
+    NotLetIn { address: String, source: StoreFault },
     #[error("the server has no database of this name: {address}")]
-    NoDatabase { address: String, source: Fault },
+    NoDatabase { address: String, source: StoreFault },
     #[error("the server is PostgreSQL {found}; 15 or newer is needed")]
     TooOld { found: String },
     #[error("the server runs with `{setting} = {value}` and can lose what it has acknowledged")]
@@ -41,44 +41,44 @@ pub enum ConnectError {
     #[error("the server is a standby or read-only")]
     ReadOnly,
     #[error("there is no ledger in the database, and this user may not make one")]
-    NoSchema { source: Option<Fault> },
+    NoSchema { source: Option<StoreFault> },
     #[error("the database has ledger schema {found}; this program knows up to {known}")]
     Newer { found: i32, known: i32 },
     #[error("the tables of the ledger are not what they should be")]
-    WrongSchema { source: Fault },
+    WrongSchema { source: StoreFault },
     #[error("this user may not use the ledger in the database")]
-    Denied { source: Fault },
-    #[error("there is no chain of node `{}` in the database", Bytes::from(node.as_str()).display())]
+    Denied { source: StoreFault },
+    #[error("there is no chain of node `{}` in the database", ByteString::from(node.as_str()).display())]
     NoChain { node: String },
-    #[error("`{}` is no name for a node", Bytes::from(node.as_str()).display())]
+    #[error("`{}` is no name for a node", ByteString::from(node.as_str()).display())]
     NodeName { node: String },
-    #[error("this state directory belongs to node `{}`, not to `{}`", Bytes::from(kept.as_str()).display(), Bytes::from(given.as_str()).display())]
+    #[error("this state directory belongs to node `{}`, not to `{}`", ByteString::from(kept.as_str()).display(), ByteString::from(given.as_str()).display())]
     OtherNode { kept: String, given: String },
-    #[error("another machine keeps its ledger under the node name `{}`", Bytes::from(node.as_str()).display())]
+    #[error("another machine keeps its ledger under the node name `{}`", ByteString::from(node.as_str()).display())]
     NameTaken { node: String },
-    #[error("the chain of node `{}` was set aside, and none continues it", Bytes::from(node.as_str()).display())]
+    #[error("the chain of node `{}` was set aside, and none continues it", ByteString::from(node.as_str()).display())]
     SetAside { node: String },
-    #[error("chain {chain} of node `{}` is not in the database any more", Bytes::from(node.as_str()).display())]
+    #[error("chain {chain} of node `{}` is not in the database any more", ByteString::from(node.as_str()).display())]
     Gone { node: String, chain: String },
-    #[error("the chain of node `{}` is whole: there is nothing to acknowledge", Bytes::from(node.as_str()).display())]
+    #[error("the chain of node `{}` is valid: there is nothing to restart", ByteString::from(node.as_str()).display())]
     Whole { node: String },
-    #[error("no chain `{}` of another node was set aside", Bytes::from(chain.as_str()).display())]
+    #[error("no chain `{}` of another node was set aside", ByteString::from(chain.as_str()).display())]
     NotAside { chain: String },
-    #[error("cannot keep the name and the key of a node in `{}`", Bytes::from(path.as_path()).display())]
-    Directory { path: PathBuf, source: Fault },
+    #[error("cannot keep the name and the key of a node in `{}`", ByteString::from(path.as_path()).display())]
+    Directory { path: PathBuf, source: StoreFault },
     #[error("the key of this node does not work")]
-    Key(#[source] Fault, Option<String>),
+    Key(#[source] StoreFault, Option<String>),
     #[error("cannot encode the beginning of a chain")]
-    Encode(#[source] Fault),
+    Encode(#[source] StoreFault),
     #[error("no random bytes for a new chain: {0}")]
     Random(getrandom::Error),
     #[error("cannot start the client of the store")]
-    Runtime(#[source] Fault),
+    Runtime(#[source] StoreFault),
     #[error("the store failed")]
-    Store(#[source] StoreError),
+    Store(#[source] ChainStoreError),
 }
 
-impl From<ConnectError> for OpenError {
+impl From<ConnectError> for LedgerOpenError {
     fn from(error: ConnectError) -> Self {
         Self::Connect(Box::new(error))
     }
@@ -91,7 +91,7 @@ impl From<ConnectError> for VerifyError {
 }
 
 impl ConnectError {
-    /// The one thing that would change the answer.
+    /// The next step for the operator.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Address(error) => return error.hint().map(str::to_owned),
@@ -132,42 +132,42 @@ impl ConnectError {
         Some(hint.to_owned())
     }
 
-    pub(crate) fn password(error: PasswordError) -> Self {
+    pub(crate) fn password(error: PgpassError) -> Self {
         let hint = error.hint();
-        Self::Password(Fault::new(error), hint)
+        Self::Password(StoreFault::new(error), hint)
     }
 
-    pub(crate) fn key(error: KeyError) -> Self {
+    pub(crate) fn key(error: LedgerKeyError) -> Self {
         let hint = error.hint();
-        Self::Key(Fault::new(error), hint)
+        Self::Key(StoreFault::new(error), hint)
     }
 
-    /// Whether another try, a little later, may go better.
+    /// Whether a later attempt may succeed.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Crowded { .. })
     }
 
-    /// The same for somebody who was in the middle of something.
-    pub(crate) fn into_store(self) -> StoreError {
+    /// The same error during an operation.
+    pub(crate) fn into_store(self) -> ChainStoreError {
         match self {
             Self::Store(error) => error,
-            Self::ReadOnly => StoreError::ReadOnly(Fault::new(self)),
-            Self::Denied { .. } | Self::NotLetIn { .. } => StoreError::Denied(Fault::new(self)),
-            Self::Crowded { .. } => StoreError::Busy(Fault::new(self)),
-            Self::Unreachable { .. } => StoreError::Unreachable(Fault::new(self)),
-            _ => StoreError::Failed(Fault::new(self)),
+            Self::ReadOnly => ChainStoreError::ReadOnly(StoreFault::new(self)),
+            Self::Denied { .. } | Self::NotLetIn { .. } => ChainStoreError::Denied(StoreFault::new(self)),
+            Self::Crowded { .. } => ChainStoreError::Busy(StoreFault::new(self)),
+            Self::Unreachable { .. } => ChainStoreError::Unreachable(StoreFault::new(self)),
+            _ => ChainStoreError::Failed(StoreFault::new(self)),
         }
     }
 }
 
-/// One thing that did not work on a connection.
+/// An error of one operation on a connection.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
+pub(crate) enum ConnectionFault {
     #[error("the server does not answer")]
     Silent,
     #[error("the connection was lost")]
     Lost(#[source] Error),
-    /// Only the code and the message: a detail may repeat what was in a row.
+    /// Only code and message: the detail may quote a row.
     #[error("the server says {}: {message}", code.code())]
     Said { code: SqlState, message: String, constraint: Option<String> },
     #[error("the client does not understand the server")]
@@ -176,7 +176,7 @@ pub(crate) enum Trouble {
     Connect(ConnectError),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for ConnectionFault {
     fn from(error: Error) -> Self {
         if let Some(said) = error.as_db_error() {
             return Self::Said {
@@ -190,8 +190,8 @@ impl From<Error> for Trouble {
     }
 }
 
-impl Trouble {
-    /// Whether the connection is of no use any more, so that nobody knows what became of the last statement.
+impl ConnectionFault {
+    /// Whether the connection is lost, so that the fate of the last statement is unknown.
     pub(crate) fn is_lost(&self) -> bool {
         match self {
             Self::Silent | Self::Lost(_) | Self::Client(_) => true,
@@ -200,7 +200,7 @@ impl Trouble {
         }
     }
 
-    /// Whether the server gave up on this one to let another pass.
+    /// Whether the server aborted this transaction in favour of another (deadlock or serialization).
     pub(crate) fn is_turn(&self) -> bool {
         matches!(self, Self::Said { code, .. }
             if *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE)
@@ -211,44 +211,46 @@ impl Trouble {
             if *code == SqlState::UNIQUE_VIOLATION && constraint == constraint_name)
     }
 
-    pub(crate) fn into_store(self) -> StoreError {
+    pub(crate) fn into_store(self) -> ChainStoreError {
         let code = match self {
             Self::Connect(error) => return error.into_store(),
-            Self::Silent | Self::Lost(_) => return StoreError::Unreachable(Fault::new(self)),
-            Self::Client(_) => return StoreError::Failed(Fault::new(self)),
+            Self::Silent | Self::Lost(_) => return ChainStoreError::Unreachable(StoreFault::new(self)),
+            Self::Client(_) => return ChainStoreError::Failed(StoreFault::new(self)),
             Self::Said { ref code, .. } => code.clone(),
         };
         match code {
-            SqlState::DISK_FULL => StoreError::Full(Fault::new(self)),
-            SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::ReadOnly(Fault::new(self)),
-            SqlState::INSUFFICIENT_PRIVILEGE => StoreError::Denied(Fault::new(self)),
+            SqlState::DISK_FULL => ChainStoreError::Full(StoreFault::new(self)),
+            SqlState::READ_ONLY_SQL_TRANSACTION => ChainStoreError::ReadOnly(StoreFault::new(self)),
+            SqlState::INSUFFICIENT_PRIVILEGE => ChainStoreError::Denied(StoreFault::new(self)),
             SqlState::QUERY_CANCELED
             | SqlState::LOCK_NOT_AVAILABLE
             | SqlState::T_R_DEADLOCK_DETECTED
             | SqlState::T_R_SERIALIZATION_FAILURE
             | SqlState::OUT_OF_MEMORY
-            | SqlState::TOO_MANY_CONNECTIONS => StoreError::Busy(Fault::new(self)),
+            | SqlState::TOO_MANY_CONNECTIONS => ChainStoreError::Busy(StoreFault::new(self)),
             SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_SCHEMA_NAME => {
-                StoreError::Failed(Fault::new(ConnectError::WrongSchema { source: Fault::new(self) }))
+                ChainStoreError::Failed(StoreFault::new(ConnectError::WrongSchema {
+                    source: StoreFault::new(self),
+                }))
             }
-            code if is_shutdown(&code) => StoreError::Unreachable(Fault::new(self)),
-            _ => StoreError::Failed(Fault::new(self)),
+            code if is_shutdown(&code) => ChainStoreError::Unreachable(StoreFault::new(self)),
+            _ => ChainStoreError::Failed(StoreFault::new(self)),
         }
     }
 
-    /// What it means for somebody who wants to get in.
+    /// The same error while connecting.
     pub(crate) fn into_connect(self, address: String) -> ConnectError {
         let code = match self {
             Self::Connect(error) => return error,
             Self::Client(ref error) if wants_password(error) => {
-                return ConnectError::NotLetIn { address, source: Fault::new(self) };
+                return ConnectError::NotLetIn { address, source: StoreFault::new(self) };
             }
             Self::Silent | Self::Lost(_) | Self::Client(_) => {
-                return ConnectError::Unreachable { address, source: Fault::new(self) };
+                return ConnectError::Unreachable { address, source: StoreFault::new(self) };
             }
             Self::Said { ref code, .. } => code.clone(),
         };
-        let source = Fault::new(self);
+        let source = StoreFault::new(self);
         match code {
             SqlState::TOO_MANY_CONNECTIONS => ConnectError::Crowded { address, source },
             SqlState::INVALID_CATALOG_NAME => ConnectError::NoDatabase { address, source },
@@ -261,12 +263,12 @@ impl Trouble {
             }
             SqlState::READ_ONLY_SQL_TRANSACTION => ConnectError::ReadOnly,
             code if is_shutdown(&code) => ConnectError::Unreachable { address, source },
-            _ => ConnectError::Store(StoreError::Failed(source)),
+            _ => ConnectError::Store(ChainStoreError::Failed(source)),
         }
     }
 }
 
-/// The client has no kind for it: the server wants a password and there is none.
+/// The client library has no error kind for a missing password.
 fn wants_password(error: &Error) -> bool {
     error.source().is_some_and(|source| source.to_string().contains("password"))
 }

@@ -1,4 +1,4 @@
-//! A node: one writer of a database that has several, with a name, a key and a chain of its own.
+//! A node: one of several writers of a database, with its own name, key and chain.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
@@ -6,44 +6,43 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use ringfence_types::{Bytes, ChainId, Principal, chain};
+use ringfence_types::{ByteString, ChainId, Principal, chain};
 
-use crate::chain::{Break, Flaw, Head};
-use crate::event::{AsideProof, Continued, Event};
-use crate::key::{Key, KeyError};
-use crate::postgres::address::Address;
+use crate::chain::{ChainBreak, ChainFlaw, ChainHead};
+use crate::event::{AsideProof, Event, PreviousChain};
+use crate::key::{LedgerKey, LedgerKeyError};
+use crate::postgres::address::PostgresAddress;
 use crate::postgres::aside::Content;
-use crate::postgres::error::{ConnectError, Trouble};
-use crate::postgres::link::{Link, Purpose};
+use crate::postgres::connection::{ConnectionPurpose, PostgresConnection};
+use crate::postgres::error::{ConnectError, ConnectionFault};
 use crate::postgres::remembered::Remembered;
 use crate::postgres::rows::{PostgresRows, chain_id, from_sql, get, to_sql};
 use crate::postgres::{PostgresStore, schema};
 use crate::seal::{self, KeyLine};
-use crate::settings::Settings;
-use crate::sqlite::open::OpenError;
-use crate::store::{Entry, Fault, StoreError};
+use crate::settings::LedgerSettings;
+use crate::sqlite::open::LedgerOpenError;
+use crate::store::{BatchRow, ChainStoreError, StoreFault};
 use crate::verify::{VerifyError, verify_link};
-use crate::writer::{Elsewhere, Keyring, Prepared, check_elsewhere};
+use crate::writer::{Elsewhere, Keyring, Memory, PreparedEvent, check_elsewhere};
 
 const LONGEST_NAME: usize = 64;
 
-/// Where a node keeps its ledger, as whom, and with which key. Several processes of one machine are one node.
+/// Database, name and key of a node. Several processes of one machine are one node.
 #[derive(Clone, Debug)]
-pub struct Node {
-    pub(crate) address: Address,
+pub struct LedgerNode {
+    pub(crate) address: PostgresAddress,
     pub(crate) name: String,
     pub(crate) key: PathBuf,
 }
 
-impl Node {
-    /// The node whose name and key are in `directory`. The name is kept there when it is used first; `name`: the one it
-    /// gets then, and has to have later.
+impl LedgerNode {
+    /// The node whose name and key are in `directory`. The first use stores `name` there; later uses must pass the same name.
     pub fn in_directory(url: &str, directory: &Path, name: &str) -> Result<Self, ConnectError> {
-        let address: Address = url.parse()?;
+        let address: PostgresAddress = url.parse()?;
         check_name(name)?;
         let kept = keep_name(directory, name).map_err(|source| ConnectError::Directory {
             path: directory.to_owned(),
-            source: Fault::new(source),
+            source: StoreFault::new(source),
         })?;
         if kept != name {
             return Err(ConnectError::OtherNode { kept, given: name.to_owned() });
@@ -55,7 +54,7 @@ impl Node {
         &self.name
     }
 
-    pub fn address(&self) -> &Address {
+    pub fn address(&self) -> &PostgresAddress {
         &self.address
     }
 
@@ -64,11 +63,17 @@ impl Node {
         Remembered::load(&self.remembered_path())
     }
 
+    /// [`LedgerNode::remembered`] with the keys of this node. `None`: nothing was kept yet.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        let remembered = self.remembered().transpose()?;
+        Some(Memory { remembered, keyring: Keyring::new(self.key.clone()) })
+    }
+
     pub(crate) fn remembered_path(&self) -> PathBuf {
         self.key.with_extension("chain")
     }
 
-    /// The store with the chain of this node, which begins if there never was one.
+    /// Opens the store with the chain of this node. Starts the chain if there never was one.
     pub(crate) fn open(&self) -> Result<PostgresStore, ConnectError> {
         let mut link = self.connect()?;
         let chain = match self.chain(&mut link)? {
@@ -80,24 +85,35 @@ impl Node {
         Ok(store)
     }
 
-    fn connect(&self) -> Result<Link, ConnectError> {
-        let mut link = Link::new(self.address.clone(), Purpose::Append)?;
+    fn connect(&self) -> Result<PostgresConnection, ConnectError> {
+        let mut link = PostgresConnection::new(self.address.clone(), ConnectionPurpose::Append)?;
         link.connect()?;
         schema::migrate(&mut link)?;
         Ok(link)
     }
 
-    /// A name that somebody else uses already, on another machine, shows here: their key is another.
+    /// Detects a name that another machine already uses: its key differs.
     fn check_key(&self, rows: &PostgresRows) -> Result<(), ConnectError> {
-        // A chain that does not say who vouches for it is broken, which is said by whoever appends.
-        let Some(line) = rows.key_line(rows.chain).map_err(ConnectError::Store)? else { return Ok(()) };
-        let Some(public) = line.keys.last() else { return Ok(()) };
-        match Keyring::new(self.key.clone()).find(public) {
-            Ok(_) => Ok(()),
-            Err(KeyError::Missing { .. } | KeyError::Other { .. }) if !self.remembers(&line.chain) => {
-                Err(ConnectError::NameTaken { node: self.name.clone() })
+        let mut before: Option<KeyLine> = None;
+        loop {
+            // A chain without a key is broken; the append reports that.
+            let Some(line) = rows.key_line(rows.chain).map_err(ConnectError::Store)? else { return Ok(()) };
+            let Some(public) = line.keys.last() else { return Ok(()) };
+            match Keyring::new(self.key.clone()).find(public) {
+                Ok(_) => return Ok(()),
+                // Another process has rotated the key between the look at the chain and the look at the file.
+                Err(LedgerKeyError::Other { .. })
+                    if before.as_ref().is_none_or(|before| before.keys != line.keys) =>
+                {
+                    before = Some(line);
+                }
+                Err(LedgerKeyError::Missing { .. } | LedgerKeyError::Other { .. })
+                    if !self.remembers(&line.chain) =>
+                {
+                    return Err(ConnectError::NameTaken { node: self.name.clone() });
+                }
+                Err(error) => return Err(ConnectError::key(error)),
             }
-            Err(error) => Err(ConnectError::key(error)),
         }
     }
 
@@ -106,35 +122,35 @@ impl Node {
     }
 
     pub(crate) fn read(&self) -> Result<PostgresRows, ConnectError> {
-        let mut link = Link::new(self.address.clone(), Purpose::Read)?;
+        let mut link = PostgresConnection::new(self.address.clone(), ConnectionPurpose::Read)?;
         link.connect()?;
         schema::check(&mut link)?;
         let node = self.name.clone();
         let chain = match self.chain(&mut link)? {
             Some(chain) => chain,
-            // A chain that somebody took out of sight is not one that never was.
+            // A chain that was hidden is different from one that never existed.
             None if self.had_chain(&mut link)? => return Err(ConnectError::SetAside { node }),
             None => return Err(ConnectError::NoChain { node }),
         };
         Ok(PostgresRows::new(link, chain))
     }
 
-    fn had_chain(&self, link: &mut Link) -> Result<bool, ConnectError> {
+    fn had_chain(&self, link: &mut PostgresConnection) -> Result<bool, ConnectError> {
         let sql = "SELECT chain FROM ringfence.head WHERE node = $1 LIMIT 1";
         let rows = link.read(sql, &[&self.name]).map_err(|trouble| self.failed(trouble))?;
         Ok(!rows.is_empty())
     }
 
-    /// The chain that grows, by its number in the database.
-    fn chain(&self, link: &mut Link) -> Result<Option<i32>, ConnectError> {
+    /// The active chain, by its number in the database.
+    fn chain(&self, link: &mut PostgresConnection) -> Result<Option<i32>, ConnectError> {
         let sql = "SELECT chain FROM ringfence.head WHERE node = $1 AND aside IS NULL";
         let rows = link.read(sql, &[&self.name]).map_err(|trouble| self.failed(trouble))?;
         rows.first().map(|row| get(row, 0)).transpose().map_err(ConnectError::Store)
     }
 
-    /// A node that had a chain gets another one from `acknowledge` alone, which says why: whoever may append may also
-    /// write into `aside`.
-    fn begin_first(&self, link: &mut Link) -> Result<i32, ConnectError> {
+    /// A node that had a chain gets another one only through `restart`, which records the reason: a role that may append can
+    /// also write `aside`.
+    fn begin_first(&self, link: &mut PostgresConnection) -> Result<i32, ConnectError> {
         // In this order: another process that begins the chain in between writes the database first.
         let remembered = self.remembered().map_err(|source| self.directory(source))?;
         let had_chain = self.had_chain(link)?;
@@ -152,14 +168,14 @@ impl Node {
         Ok(chain)
     }
 
-    /// Of several processes that begin a chain at once, one wins and all use its chain.
+    /// If several processes start a chain at once, one wins and all use its chain.
     fn begin(
         &self,
-        link: &mut Link,
+        link: &mut PostgresConnection,
         id: &ChainId,
-        continues: Option<Continued>,
-    ) -> Result<Head, ConnectError> {
-        let key = Key::load_or_create(&self.key).map_err(ConnectError::key)?;
+        continues: Option<PreviousChain>,
+    ) -> Result<ChainHead, ConnectError> {
+        let key = LedgerKey::load_or_create(&self.key).map_err(ConnectError::key)?;
         let event = Event::ChainStarted {
             chain: id.clone(),
             node: self.name.clone(),
@@ -167,15 +183,21 @@ impl Node {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             continues,
         };
-        let prepared = Prepared::new(&event, Timestamp::now())
-            .map_err(|error| ConnectError::Encode(Fault::new(error)))?;
+        let prepared = PreparedEvent::new(&event, Timestamp::now())
+            .map_err(|error| ConnectError::Encode(StoreFault::new(error)))?;
         let first = prepared.after(None);
         let head = first.row.head();
         self.insert(link, id, &key.sign(&seal::end(id, &head)), &first)?;
         Ok(head)
     }
 
-    fn insert(&self, link: &mut Link, id: &ChainId, seal: &str, first: &Entry) -> Result<(), ConnectError> {
+    fn insert(
+        &self,
+        link: &mut PostgresConnection,
+        id: &ChainId,
+        seal: &str,
+        first: &BatchRow,
+    ) -> Result<(), ConnectError> {
         let row = &first.row;
         let sql = "WITH begun AS (
                 INSERT INTO ringfence.head (id, node, seq, hash, seal) VALUES ($1, $2, $3, $4, $10)
@@ -200,8 +222,13 @@ impl Node {
         answer.map(drop).map_err(|trouble| self.failed(trouble))
     }
 
-    /// Keeps which chain is the one of this node, if it is the one that the database has.
-    fn remember(&self, link: &mut Link, number: i32, begun: Remembered) -> Result<(), ConnectError> {
+    /// Stores which chain belongs to this node, if the database agrees.
+    fn remember(
+        &self,
+        link: &mut PostgresConnection,
+        number: i32,
+        begun: Remembered,
+    ) -> Result<(), ConnectError> {
         let sql = "SELECT chain FROM ringfence.head WHERE chain = $1 AND id = $2";
         let rows =
             link.read(sql, &[&number, &begun.chain.as_str()]).map_err(|trouble| self.failed(trouble))?;
@@ -211,10 +238,10 @@ impl Node {
         begun.keep(&self.remembered_path()).map_err(|source| self.directory(source))
     }
 
-    /// Sets the chain of this node aside whole, where it can still be read and verified, and begins one that says so.
-    pub fn acknowledge(
+    /// Sets the chain of this node aside, readable and verifiable, and starts one that records this.
+    pub fn restart(
         &self,
-        settings: &Settings,
+        settings: &LedgerSettings,
         reason: &str,
         by: Principal,
     ) -> Result<ChainId, ConnectError> {
@@ -229,7 +256,7 @@ impl Node {
     fn set_aside(
         &self,
         rows: &mut PostgresRows,
-        settings: &Settings,
+        settings: &LedgerSettings,
         reason: &str,
         by: Principal,
     ) -> Result<ChainId, ConnectError> {
@@ -237,7 +264,7 @@ impl Node {
         let line = rows.key_line(rows.chain).map_err(ConnectError::Store)?;
         let key = self.own_key(&old, line.as_ref())?;
         let problem = self.problem(rows, &old, settings)?;
-        if let Err(KeyError::NotAKey { .. }) = Key::load(&self.key) {
+        if let Err(LedgerKeyError::NotAKey { .. }) = LedgerKey::load(&self.key) {
             let unusable = self.key.with_extension("key.broken");
             fs::rename(&self.key, unusable).map_err(|source| self.directory(source))?;
         }
@@ -246,17 +273,18 @@ impl Node {
         let link = rows.link.get_mut();
         let sql = "UPDATE ringfence.head SET aside = $2 WHERE chain = $1";
         link.once(sql, &[&number, &reason]).map_err(failed)?;
-        // What it left open is left to whoever looks at it; nobody goes on with it here.
+        // Open transactions of the old chain are not continued.
         link.once("DELETE FROM ringfence.open WHERE chain = $1", &[&number]).map_err(failed)?;
         let content = Content::read(rows).map_err(ConnectError::Store)?;
         let new = ChainId::random().map_err(ConnectError::Random)?;
         let signature = key.map(|key| key.sign(&seal::aside(&old.id, &content.digest, &new)));
-        let continues = Continued {
-            file: Bytes::from(old.id.as_str()),
+        let continues = PreviousChain {
+            file: ByteString::from(old.id.as_str()),
             head: Some(old.head),
             problem: Some(problem),
-            by,
+            actor: by,
             reason: Some(reason.to_owned()),
+            chain: settings.anchored_chain(),
             proof: Some(AsideProof { chain: old.id, digest: content.digest, signature }),
         };
         let link = rows.link.get_mut();
@@ -268,33 +296,33 @@ impl Node {
         Ok(new)
     }
 
-    /// The chain that is to be set aside: the one that grows, or the last one if somebody has taken that away. From here to the
-    /// end of the transaction nobody appends to it.
+    /// The chain to set aside: the active one, or the last one if it was hidden. Locked against appends until the end of the
+    /// transaction.
     fn newest(&self, rows: &mut PostgresRows) -> Result<Newest, ConnectError> {
         let sql = "SELECT chain, id, seq, hash, seal, aside IS NOT NULL FROM ringfence.head WHERE node = $1
             ORDER BY aside IS NULL DESC, chain DESC LIMIT 1 FOR UPDATE";
         let found = rows.link.get_mut().once(sql, &[&self.name]).map_err(|trouble| self.failed(trouble))?;
         let no_chain = || ConnectError::NoChain { node: self.name.clone() };
         let row = found.first().ok_or_else(no_chain)?;
-        let mut read = |row: &tokio_postgres::Row| -> Result<Option<Newest>, StoreError> {
+        let mut read = |row: &tokio_postgres::Row| -> Result<Option<Newest>, ChainStoreError> {
             rows.chain = get(row, 0)?;
-            let head = Head { seq: from_sql(get(row, 2)?), hash: get(row, 3)? };
+            let head = ChainHead { seq: from_sql(get(row, 2)?), hash: get(row, 3)? };
             let (seal, is_aside) = (get(row, 4)?, get(row, 5)?);
             Ok(chain_id(get(row, 1)?).map(|id| Newest { id, head, seal, is_aside }))
         };
         read(row).map_err(ConnectError::Store)?.ok_or_else(no_chain)
     }
 
-    /// The key of the chain, if this node still has it. The chain of another machine is not set aside from here: that
-    /// would lock its node out.
-    fn own_key(&self, old: &Newest, line: Option<&KeyLine>) -> Result<Option<Key>, ConnectError> {
+    /// The key of the chain, if this node still has it. A chain of another machine is refused, because setting it aside would lock
+    /// its node out.
+    fn own_key(&self, old: &Newest, line: Option<&KeyLine>) -> Result<Option<LedgerKey>, ConnectError> {
         let keyring = Keyring::new(self.key.clone());
         let current = line.filter(|line| line.chain == old.id).and_then(|line| line.keys.last());
         if let Some(Ok(key)) = current.map(|public| keyring.find(public)) {
             return Ok(Some(key));
         }
         if keyring.has_signed(&seal::end(&old.id, &old.head), &old.seal) {
-            return Ok(Key::load(&self.key).ok());
+            return Ok(LedgerKey::load(&self.key).ok());
         }
         if self.remembers(&old.id) {
             return Ok(None);
@@ -302,42 +330,41 @@ impl Node {
         Err(ConnectError::NameTaken { node: self.name.clone() })
     }
 
-    /// What is wrong with the chain. One that is whole is not set aside.
+    /// The reason why the chain is broken. An intact chain is not set aside.
     fn problem(
         &self,
         rows: &PostgresRows,
         old: &Newest,
-        settings: &Settings,
+        settings: &LedgerSettings,
     ) -> Result<String, ConnectError> {
         if old.is_aside {
-            return Ok("somebody without the key of the chain has set it aside".to_owned());
+            return Ok("the chain was set aside without its key".to_owned());
         }
         let found = match verify_link(rows) {
-            Err(VerifyError::Open(OpenError::Connect(error))) => return Err(*error),
+            Err(VerifyError::Open(LedgerOpenError::Connect(error))) => return Err(*error),
             Err(error) => return Ok(chain(&error)),
             Ok(link) => link.verification,
         };
-        let broken = |what| Break { seq: old.head.seq, what }.to_string();
+        let broken = |what| ChainBreak { seq: old.head.seq, what }.to_string();
         let keyring = Keyring::new(self.key.clone());
         let key = found.keys.last().map(|public| keyring.find(public));
         if let Some(Err(error)) = key {
             return Ok(chain(&error));
         }
         if found.head.as_ref() != Some(&old.head) {
-            return Ok(broken(Flaw::OtherEnd));
+            return Ok(broken(ChainFlaw::OtherEnd));
         }
         if !keyring.has_signed(&seal::end(&old.id, &old.head), &old.seal) {
-            return Ok(broken(Flaw::Unsealed));
+            return Ok(broken(ChainFlaw::Unsealed));
         }
-        let remembered = self.remembered().transpose();
-        let elsewhere = Elsewhere { anchor: settings.anchor.as_ref(), remembered };
+        let elsewhere = Elsewhere { anchor: settings.anchor.as_ref(), memory: self.memory() };
         match check_elsewhere(rows, &old.head, &elsewhere).map_err(ConnectError::Store)? {
             Some(broken) => Ok(broken.to_string()),
             None => Err(ConnectError::Whole { node: self.name.clone() }),
         }
     }
 
-    /// The record with which this node accepts a chain as it is that was set aside without a signature of its key.
+    /// The record with which this node accepts a chain that was set aside without a signature of its key.
     pub fn acknowledging(&self, chain: &str, reason: &str, by: Principal) -> Result<Event, ConnectError> {
         let link = self.connect()?;
         let mut rows = PostgresRows::new(link, 0);
@@ -350,15 +377,15 @@ impl Node {
         let node: String = get(row, 2).map_err(ConnectError::Store)?;
         let digest = Content::read(&rows).map_err(ConnectError::Store)?.digest;
         let chain = chain_id(chain.to_owned()).ok_or_else(not_aside)?;
-        Ok(Event::ChainAcknowledged { chain, node, digest, by, reason: reason.to_owned() })
+        Ok(Event::ChainAcknowledged { chain, node, digest, actor: by, reason: reason.to_owned() })
     }
 
     fn directory(&self, source: io::Error) -> ConnectError {
         let path = self.key.parent().unwrap_or(&self.key).to_owned();
-        ConnectError::Directory { path, source: Fault::new(source) }
+        ConnectError::Directory { path, source: StoreFault::new(source) }
     }
 
-    fn failed(&self, trouble: Trouble) -> ConnectError {
+    fn failed(&self, trouble: ConnectionFault) -> ConnectError {
         trouble.into_connect(self.address.to_string())
     }
 }
@@ -366,7 +393,7 @@ impl Node {
 /// The chain of a node as the table `head` has it.
 struct Newest {
     id: ChainId,
-    head: Head,
+    head: ChainHead,
     seal: String,
     is_aside: bool,
 }
@@ -379,11 +406,11 @@ fn check_name(name: &str) -> Result<(), ConnectError> {
     Err(ConnectError::NodeName { node: name.to_owned() })
 }
 
-/// The name in the directory, which is `name` if there was none. It appears whole or not at all.
+/// Reads the name from the directory, or stores `name` atomically.
 fn keep_name(directory: &Path, name: &str) -> io::Result<String> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let path = directory.join("node");
-    // Without a key nothing was ever written under the name that is kept: it was taken, and another one was chosen.
+    // Without a key nothing was written under the stored name: the name was taken, and the operator chose another.
     let is_unused = !directory.join("node.key").exists();
     if is_unused && path.exists() && fs::read_to_string(&path)?.trim_end() != name {
         fs::remove_file(&path)?;
@@ -413,7 +440,7 @@ mod tests {
     fn a_node_keeps_its_name() {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path().join("state");
-        let node = |name: &str| Node::in_directory("postgres://me@localhost/d", &state, name);
+        let node = |name: &str| LedgerNode::in_directory("postgres://me@localhost/d", &state, name);
         assert_eq!(node("taken").unwrap().name(), "taken");
         assert_eq!(node("alpha").unwrap().name(), "alpha", "nothing was written as the first");
         fs::write(state.join("node.key"), "").unwrap();

@@ -1,5 +1,5 @@
-//! What a node keeps beside its key about its own chain: which one it is, and what it signed last. Whoever rules the database does
-//! not rule this file, so a chain that was exchanged or cut back shows at the next start.
+//! Local memory of a node: which chain is its own, and the last head that it signed. The administrator of the database cannot
+//! change this file, so an exchanged or truncated chain is detected at the next start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -9,18 +9,18 @@ use std::path::Path;
 use ringfence_types::ChainId;
 use serde::{Deserialize, Serialize};
 
-use crate::chain::Head;
+use crate::chain::ChainHead;
 use crate::event::Checkpoint;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Remembered {
     pub(crate) chain: ChainId,
-    pub(crate) head: Head,
+    pub(crate) head: ChainHead,
 }
 
 impl Remembered {
     pub(crate) fn of(checkpoint: &Checkpoint) -> Self {
-        let head = Head { seq: checkpoint.last, hash: checkpoint.head.clone() };
+        let head = ChainHead { seq: checkpoint.last, hash: checkpoint.head.clone() };
         Self { chain: checkpoint.chain.clone(), head }
     }
 
@@ -33,7 +33,15 @@ impl Remembered {
         }
     }
 
-    /// Replaces what was kept. It appears whole or not at all.
+    /// [`Remembered::keep`], unless another process of this node has stored a later head of the same chain.
+    pub(crate) fn keep_newer(&self, path: &Path) -> io::Result<()> {
+        match Self::load(path) {
+            Ok(Some(kept)) if kept.chain == self.chain && kept.head.seq > self.head.seq => Ok(()),
+            _ => self.keep(path),
+        }
+    }
+
+    /// Replaces the stored value atomically.
     pub(crate) fn keep(&self, path: &Path) -> io::Result<()> {
         let mut random = [0_u8; 8];
         getrandom::fill(&mut random).map_err(io::Error::other)?;

@@ -1,14 +1,13 @@
-//! The tables of the ledger in a database: how they are made, and how one version becomes the next.
+//! Tables of the ledger in a database, and their migrations.
 
-use crate::postgres::error::{ConnectError, Trouble};
-use crate::postgres::link::Link;
+use crate::postgres::connection::PostgresConnection;
+use crate::postgres::error::{ConnectError, ConnectionFault};
 
-/// One step per version. A step that was ever released is never changed.
+/// One migration per version. A released migration is never changed.
 const STEPS: &[&str] = &[FIRST];
 
-/// `place` is the order of commits as far as one caused another: whoever answers a record has read it, so it gets a
-/// higher one. It is not hashed. `fence` grows when somebody must be sure that what they sent before is void. `seal` is the
-/// signature of the node over the end of its chain.
+/// `place` is the causal order of commits: a writer that answers a record has read it and so gets a higher place. It is not hashed.
+/// `fence` is increased to declare earlier statements void. `seal` is the signature of the node over the head of its chain.
 ///
 /// WHY NOT a foreign key from `record` to `head`: it would lock and look up a row that the same statement has just locked.
 const FIRST: &str = "
@@ -57,32 +56,32 @@ const FIRST: &str = "
     );
 ";
 
-/// Held while tables are made, so that of several programs that start at once one does it.
+/// Lock for migrations, so that of several starting processes one migrates.
 const LOCK: i64 = 0x5246_4c31;
 
-/// Makes the tables what this version needs.
-pub(crate) fn migrate(link: &mut Link) -> Result<(), ConnectError> {
+/// Migrates the tables to this version.
+pub(crate) fn migrate(link: &mut PostgresConnection) -> Result<(), ConnectError> {
     match standing(link)? {
-        Standing::Current => Ok(()),
-        Standing::Behind(_) => with_lock(link),
+        SchemaStatus::Current => Ok(()),
+        SchemaStatus::Behind(_) => with_lock(link),
     }
 }
 
-/// For those who only read: the tables are there and known.
-pub(crate) fn check(link: &mut Link) -> Result<(), ConnectError> {
+/// For readers: checks that the tables exist and have a known version.
+pub(crate) fn check(link: &mut PostgresConnection) -> Result<(), ConnectError> {
     match standing(link)? {
-        Standing::Current => Ok(()),
-        Standing::Behind(_) => Err(ConnectError::NoSchema { source: None }),
+        SchemaStatus::Current => Ok(()),
+        SchemaStatus::Behind(_) => Err(ConnectError::NoSchema { source: None }),
     }
 }
 
-/// WHY NOT `to_regclass`: it remembers from before the lock that there was nothing.
+/// WHY NOT `to_regclass`: it caches the result from before the lock.
 const IS_THERE: &str = "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = 'ringfence' AND c.relname = 'schema')";
 
-enum Standing {
+enum SchemaStatus {
     Current,
-    /// How many steps were made.
+    /// Number of applied migrations.
     Behind(usize),
 }
 
@@ -90,25 +89,25 @@ fn known() -> i32 {
     i32::try_from(STEPS.len()).unwrap_or(i32::MAX)
 }
 
-fn standing(link: &mut Link) -> Result<Standing, ConnectError> {
+fn standing(link: &mut PostgresConnection) -> Result<SchemaStatus, ConnectError> {
     let address = link.address.to_string();
     let rows = link.read(IS_THERE, &[]);
     let rows = rows.map_err(|trouble| trouble.into_connect(address.clone()))?;
     let is_there = rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(false);
     if !is_there {
-        return Ok(Standing::Behind(0));
+        return Ok(SchemaStatus::Behind(0));
     }
     let rows = link.read("SELECT coalesce(max(version), 0) FROM ringfence.schema", &[]);
     let rows = rows.map_err(|trouble| trouble.into_connect(address))?;
     let found: i32 = rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(0);
     match found {
         found if found > known() => Err(ConnectError::Newer { found, known: known() }),
-        found if found == known() => Ok(Standing::Current),
-        found => Ok(Standing::Behind(usize::try_from(found).unwrap_or(0))),
+        found if found == known() => Ok(SchemaStatus::Current),
+        found => Ok(SchemaStatus::Behind(usize::try_from(found).unwrap_or(0))),
     }
 }
 
-fn with_lock(link: &mut Link) -> Result<(), ConnectError> {
+fn with_lock(link: &mut PostgresConnection) -> Result<(), ConnectError> {
     let migrated = link
         .begin(&format!("SELECT pg_advisory_xact_lock({LOCK})"))
         .map_err(|trouble| refused(trouble, link))
@@ -119,9 +118,9 @@ fn with_lock(link: &mut Link) -> Result<(), ConnectError> {
     migrated
 }
 
-fn steps(link: &mut Link) -> Result<(), ConnectError> {
-    // Somebody else may have done it while this one waited.
-    if let Standing::Behind(done) = standing(link)? {
+fn steps(link: &mut PostgresConnection) -> Result<(), ConnectError> {
+    // Another process may have migrated meanwhile.
+    if let SchemaStatus::Behind(done) = standing(link)? {
         let mut all = "CREATE SCHEMA IF NOT EXISTS ringfence;
             CREATE TABLE IF NOT EXISTS ringfence.schema (version integer NOT NULL);"
             .to_owned();
@@ -137,7 +136,7 @@ fn steps(link: &mut Link) -> Result<(), ConnectError> {
     link.commit().map_err(|trouble| refused(trouble, link))
 }
 
-fn refused(trouble: Trouble, link: &Link) -> ConnectError {
+fn refused(trouble: ConnectionFault, link: &PostgresConnection) -> ConnectError {
     match trouble.into_connect(link.address.to_string()) {
         ConnectError::Denied { source } => ConnectError::NoSchema { source: Some(source) },
         other => other,

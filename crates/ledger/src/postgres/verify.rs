@@ -1,38 +1,41 @@
-//! Every chain of a database, and what they say about each other.
+//! Verification of a database: every chain, and what chains say about each other.
 //!
-//! Whoever may append may write the tables `head`, `mention`, `claim` and `open`, and empty bodies. So nothing in them is
-//! believed here that the records, with the signatures of their nodes, do not say as well.
+//! A role that may append can write the tables `head`, `mention`, `claim` and `open`, and can empty bodies. So the verifier
+//! believes nothing in them that the signed records do not confirm.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::ControlFlow;
 
-use ringfence_types::{ChainId, TransactionId};
+use ringfence_types::ChainId;
 
-use crate::chain::{Break, Flaw, Head};
-use crate::event::{AsideProof, Checkpoint, Continued};
+use crate::chain::{ChainBreak, ChainFlaw, ChainHead};
+use crate::event::{AsideProof, Checkpoint, PreviousChain};
 use crate::key;
 use crate::postgres::aside::{Content, SetAside};
-use crate::postgres::link::{Link as Connection, Purpose};
-use crate::postgres::node::Node;
+use crate::postgres::connection::{ConnectionPurpose, PostgresConnection as Connection};
+use crate::postgres::node::LedgerNode;
 use crate::postgres::rows::{PostgresRows, chain_id, from_sql, get, to_sql};
 use crate::postgres::schema;
 use crate::seal;
-use crate::store::{StoreError, WitnessedHead};
-use crate::verify::{Expected, Link, Verification, VerifyError, verify_link, verify_order};
-use crate::writer::{Elsewhere, Keyring, check_elsewhere};
+use crate::store::{ChainStoreError, ClaimKind, WitnessedHead};
+use crate::verify::{
+    ChainState, ExpectedHead, LifeWalk, Link, TransactionLives, Verification, VerifyError, verify_link,
+};
+use crate::writer::{Elsewhere, Keyring, Memory, check_elsewhere, lost_key};
 
-/// What was found in a database.
+/// Result for a database.
 #[derive(Debug, Default)]
 pub struct DatabaseVerification {
-    /// The chains that grow and hold.
+    /// Active chains that verify.
     pub chains: Vec<Verification>,
-    /// The chains that were set aside in a way that holds.
+    /// Chains that were validly set aside.
     pub aside: Vec<SetAside>,
-    /// Everything that does not hold.
+    /// All problems.
     pub problems: Vec<VerifyError>,
 }
 
 impl DatabaseVerification {
-    /// The chains, or the first thing that does not hold.
+    /// The chains, or the first problem.
     pub fn whole(self) -> Result<Vec<Verification>, VerifyError> {
         match self.problems.into_iter().next() {
             Some(problem) => Err(problem),
@@ -41,16 +44,22 @@ impl DatabaseVerification {
     }
 }
 
-/// Walks every chain in the database of `node`, also those that were set aside. Every head that one chain has witnessed must
-/// still be in the other, and what is known from elsewhere must be in one of them.
-pub fn verify_database(node: &Node, expected: Expected<'_>) -> Result<DatabaseVerification, VerifyError> {
-    let mut connection = Connection::new(node.address.clone(), Purpose::Read)?;
+/// Verifies every chain in the database of `node`, also those set aside. Every witnessed head must still be in its chain, and
+/// `expected` must be in one of them.
+pub fn verify_database(
+    node: &LedgerNode,
+    expected: ExpectedHead<'_>,
+) -> Result<DatabaseVerification, VerifyError> {
+    let mut connection = Connection::new(node.address.clone(), ConnectionPurpose::Read)?;
     connection.connect()?;
     schema::check(&mut connection)?;
     let rows = PostgresRows::new(connection, 0);
+    // Before the snapshot: later signatures of this node are not in it.
+    let memory = node.memory();
     // Otherwise the end of a chain would have moved on since its row in `head` was read.
     rows.hold_moment()?;
     let mut check = Check::new(rows, node)?;
+    check.memory = memory;
     check.live()?;
     check.set_aside()?;
     check.sights()?;
@@ -59,6 +68,7 @@ pub fn verify_database(node: &Node, expected: Expected<'_>) -> Result<DatabaseVe
     check.own()?;
     check.expected(expected)?;
     check.rows.leave_moment()?;
+    check.own_key()?;
     Ok(check.found)
 }
 
@@ -67,56 +77,62 @@ struct HeadRow {
     number: i32,
     id: String,
     node: String,
-    head: Head,
+    head: ChainHead,
     seal: String,
     is_aside: bool,
 }
 
 impl HeadRow {
+    fn standing(&self) -> ChainState {
+        if self.is_aside { ChainState::Aside } else { ChainState::Growing }
+    }
+
     fn broken(&self, source: VerifyError) -> VerifyError {
         VerifyError::Chain { node: self.node.clone(), chain: self.id.clone(), source: Box::new(source) }
     }
 
-    fn flawed(&self, what: Flaw) -> VerifyError {
-        self.broken(VerifyError::Broken(Break { seq: self.head.seq, what }))
+    fn flawed(&self, what: ChainFlaw) -> VerifyError {
+        self.broken(VerifyError::Broken(ChainBreak { seq: self.head.seq, what }))
     }
 }
 
 struct Check<'a> {
     rows: PostgresRows,
-    node: &'a Node,
+    node: &'a LedgerNode,
     heads: Vec<HeadRow>,
-    /// What the chains say that grow and hold, by their numbers.
+    /// Verified active chains, by number.
     links: HashMap<i32, Link>,
-    /// What is in the chains that were set aside.
+    /// Content of the chains that were set aside.
     contents: HashMap<i32, Content>,
     found: DatabaseVerification,
+    /// Local memory of this node when verification began.
+    memory: Option<Memory>,
 }
 
-/// Who says that a chain was set aside, and as what.
+/// A statement that a chain was set aside.
 struct Voucher {
-    /// The chain in which it is said.
+    /// The chain that contains the statement.
     number: i32,
     digest: String,
-    continues: Option<Continued>,
+    continues: Option<PreviousChain>,
     is_signed: bool,
 }
 
 impl<'a> Check<'a> {
-    fn new(rows: PostgresRows, node: &'a Node) -> Result<Self, StoreError> {
+    fn new(rows: PostgresRows, node: &'a LedgerNode) -> Result<Self, ChainStoreError> {
         let sql =
             "SELECT chain, id, node, seq, hash, seal, aside IS NOT NULL FROM ringfence.head ORDER BY chain";
-        let head = |row: &tokio_postgres::Row| -> Result<HeadRow, StoreError> {
+        let head = |row: &tokio_postgres::Row| -> Result<HeadRow, ChainStoreError> {
             Ok(HeadRow {
                 number: get(row, 0)?,
                 id: get(row, 1)?,
                 node: get(row, 2)?,
-                head: Head { seq: from_sql(get(row, 3)?), hash: get(row, 4)? },
+                head: ChainHead { seq: from_sql(get(row, 3)?), hash: get(row, 4)? },
                 seal: get(row, 5)?,
                 is_aside: get(row, 6)?,
             })
         };
-        let heads: Result<Vec<HeadRow>, StoreError> = rows.read(sql, &[])?.iter().map(head).collect();
+        let heads: Result<Vec<HeadRow>, ChainStoreError> = rows.read(sql, &[])?.iter().map(head).collect();
         Ok(Self {
             rows,
             node,
@@ -124,6 +140,7 @@ impl<'a> Check<'a> {
             links: HashMap::new(),
             contents: HashMap::new(),
             found: DatabaseVerification::default(),
+            memory: None,
         })
     }
 
@@ -131,7 +148,7 @@ impl<'a> Check<'a> {
         self.found.problems.push(problem);
     }
 
-    /// Walks the chains that grow.
+    /// Verifies the active chains.
     fn live(&mut self) -> Result<(), VerifyError> {
         for head in self.heads.iter().filter(|head| !head.is_aside) {
             self.rows.chain = head.number;
@@ -150,7 +167,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Looks at the chains that were set aside, until nobody who is believed says anything new about them.
+    /// Checks the chains that were set aside until no trusted chain adds a statement about them.
     fn set_aside(&mut self) -> Result<(), VerifyError> {
         let mut open: Vec<usize> = Vec::new();
         for (at, head) in self.heads.iter().enumerate().filter(|(_, head)| head.is_aside) {
@@ -171,7 +188,7 @@ impl<'a> Check<'a> {
             }
         }
         for head in open.iter().filter_map(|at| self.heads.get(*at)) {
-            self.found.problems.push(head.flawed(Flaw::SetAside));
+            self.found.problems.push(head.flawed(ChainFlaw::SetAside));
         }
         Ok(())
     }
@@ -188,8 +205,10 @@ impl<'a> Check<'a> {
 
     fn voucher(&self, at: usize, believed: &HashSet<i32>) -> Option<Voucher> {
         let chain = chain_id(self.heads.get(at)?.id.clone())?;
-        let key = self.key_of(at, &chain);
-        let continuing = self.heads.iter().filter_map(|other| {
+        let key = self.key_of(at, &chain, believed);
+        let node = &self.heads.get(at)?.node;
+        // Only its own node continues a chain; otherwise any node's name could be attached to it.
+        let continuing = self.heads.iter().filter(|other| other.node == *node).filter_map(|other| {
             let continues = self.continues(other.number)?;
             let proof = continues.proof.as_ref().filter(|proof| proof.chain == chain)?;
             let is_signed = key.as_deref().is_some_and(|key| is_signed(key, proof, &other.id));
@@ -207,7 +226,7 @@ impl<'a> Check<'a> {
         continuing.chain(acknowledging).next()
     }
 
-    fn continues(&self, number: i32) -> Option<&Continued> {
+    fn continues(&self, number: i32) -> Option<&PreviousChain> {
         match self.links.get(&number) {
             Some(link) => link.continues.as_ref(),
             None => self.contents.get(&number)?.continues.as_ref(),
@@ -223,33 +242,28 @@ impl<'a> Check<'a> {
     }
 
     /// The key that vouched for a chain last: by its own records, which the witnesses must know, or else by the witnesses.
-    fn key_of(&self, at: usize, chain: &ChainId) -> Option<String> {
+    ///
+    /// A role that can begin a chain can write into it that it has witnessed something. So where the chain itself does not
+    /// name its key, only the node that verifies is a witness, and no other may contradict it.
+    fn key_of(&self, at: usize, chain: &ChainId, believed: &HashSet<i32>) -> Option<String> {
         let number = self.heads.get(at)?.number;
-        let seen: Vec<&str> = self
-            .links
-            .values()
-            .flat_map(|link| &link.witnessed)
-            .filter(|seen| seen.chain == *chain)
-            .map(|seen| seen.key.as_str())
-            .collect();
-        match self.contents.get(&number)?.line.as_ref().filter(|line| line.chain == *chain) {
-            Some(line) if seen.iter().all(|key| line.keys.iter().any(|known| known == key)) => {
-                line.keys.last().cloned()
-            }
-            Some(_) => None,
-            // Witnesses that contradict each other prove nothing.
+        let content = self.contents.get(&number)?;
+        let line = match &content.line {
+            Some(line) => Some(line.clone()).filter(|line| line.chain == *chain),
             None => {
-                let first = seen.first()?;
-                seen.iter().all(|key| key == first).then(|| (*first).to_owned())
+                let mut links = believed.iter().filter_map(|number| self.links.get(number));
+                links.find_map(|link| seen_in(link, chain).next()).and_then(|seen| content.keys_since(seen))
             }
-        }
+        }?;
+        let mut seen = self.links.values().flat_map(|link| seen_in(link, chain));
+        seen.all(|seen| line.keys.contains(&seen.key)).then(|| line.keys.last().cloned()).flatten()
     }
 
     fn accept(&mut self, at: usize, voucher: &Voucher, believed: &mut HashSet<i32>) {
         let Some(head) = self.heads.get(at) else { return };
         let Some(content) = self.contents.get(&head.number) else { return };
         if content.digest != voucher.digest {
-            self.found.problems.push(head.flawed(Flaw::ChangedAside));
+            self.found.problems.push(head.flawed(ChainFlaw::ChangedAside));
             return;
         }
         if believed.contains(&voucher.number) {
@@ -262,13 +276,13 @@ impl<'a> Check<'a> {
             node: head.node.clone(),
             records: content.records,
             continued_by: by.filter(|_| continued.is_some()),
-            by: continued.map(|continued| continued.by.clone()),
+            by: continued.map(|continued| continued.actor.clone()),
             reason: continued.and_then(|continued| continued.reason.clone()),
             is_signed: voucher.is_signed,
         });
     }
 
-    /// Every head that was witnessed last is still there.
+    /// Every last witnessed head must still exist.
     fn sights(&mut self) -> Result<(), VerifyError> {
         let by = |number| self.heads.iter().find(|head| head.number == number).map(|head| head.id.clone());
         let mut sights: Vec<(String, WitnessedHead)> = Vec::new();
@@ -284,10 +298,10 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    fn check_sight(&self, by: &str, seen: &WitnessedHead) -> Result<Option<VerifyError>, StoreError> {
+    fn check_sight(&self, by: &str, seen: &WitnessedHead) -> Result<Option<VerifyError>, ChainStoreError> {
         let unwitnessed = |seq| {
-            let what = Flaw::Unwitnessed { by: by.to_owned(), head: seen.head.to_string() };
-            VerifyError::Broken(Break { seq, what })
+            let what = ChainFlaw::Unwitnessed { by: by.to_owned(), head: seen.head.to_string() };
+            VerifyError::Broken(ChainBreak { seq, what })
         };
         let Some(head) = self.heads.iter().find(|head| head.id == seen.chain.as_str()) else {
             return Ok(Some(VerifyError::Chain {
@@ -296,7 +310,7 @@ impl<'a> Check<'a> {
                 source: Box::new(unwitnessed(seen.head.seq)),
             }));
         };
-        // What was lost before a chain was set aside is why it was; what is there since then has a digest.
+        // A loss before a chain was set aside is the reason for it; later losses change its digest.
         if head.is_aside {
             return Ok(None);
         }
@@ -305,13 +319,13 @@ impl<'a> Check<'a> {
         }
         let link = self.links.get(&head.number);
         Ok(link.filter(|link| !link.verification.keys.contains(&seen.key)).map(|_| {
-            let what = Flaw::OtherKey { by: by.to_owned(), key: seen.key.clone() };
-            head.broken(VerifyError::Broken(Break { seq: seen.head.seq, what }))
+            let what = ChainFlaw::OtherKey { by: by.to_owned(), key: seen.key.clone() };
+            head.broken(VerifyError::Broken(ChainBreak { seq: seen.head.seq, what }))
         }))
     }
 
     /// `None`: in any chain.
-    fn is_there(&self, chain: Option<i32>, head: &Head) -> Result<bool, StoreError> {
+    fn is_there(&self, chain: Option<i32>, head: &ChainHead) -> Result<bool, ChainStoreError> {
         let sql = "SELECT seq FROM ringfence.record WHERE seq = $2 AND hash = $3 AND chain = ANY($1)";
         let chains: Vec<i32> = match chain {
             Some(chain) => vec![chain],
@@ -320,24 +334,72 @@ impl<'a> Check<'a> {
         Ok(!self.rows.read(sql, &[&chains, &to_sql(head.seq), &head.hash])?.is_empty())
     }
 
-    /// The lives of all transactions, and what is open.
+    /// Verifies the order of all transactions, and the table `open`.
     fn order(&mut self) -> Result<(), VerifyError> {
-        let excused: HashSet<String> =
-            self.contents.values().flat_map(|content| content.transactions.iter().cloned()).collect();
-        match order_and_open(&self.rows, excused) {
-            // Nobody can say of which chain a transaction is; so it is said with the first.
-            Ok(incomplete) => {
-                if let Some(first) = self.found.chains.first_mut() {
-                    first.incomplete = incomplete;
-                }
-            }
+        let together = match self.lives() {
+            Ok(together) => together,
             Err(VerifyError::Open(error)) => return Err(VerifyError::Open(error)),
-            Err(error) => self.problem(error),
+            Err(error) => {
+                self.problem(error);
+                return Ok(());
+            }
+        };
+        if !self.is_open_right(&together)? {
+            let what = ChainFlaw::Index { table: "open".to_owned() };
+            self.problem(VerifyError::Broken(ChainBreak { seq: 0, what }));
+        }
+        // The result belongs to all chains, so it is reported with the first.
+        if let Some(first) = self.found.chains.first_mut() {
+            first.incomplete = together.incomplete;
         }
         Ok(())
     }
 
-    /// Rows of a chain that is not there would block claims and be found under ids, and no walk would meet them.
+    /// The table `open` decides what a node recovers after a crash. It must contain exactly the transactions without an end, each
+    /// with its first record.
+    fn is_open_right(&self, together: &TransactionLives) -> Result<bool, ChainStoreError> {
+        let (mut open, mut parted, mut is_right) = (0_usize, 0_usize, true);
+        self.rows.open_rows(&mut |id, first| {
+            if together.parted.contains(id) {
+                parted += 1;
+            } else if !together.unknown.contains(id) {
+                open += 1;
+                is_right &= together.open.get(id) == Some(&first);
+            }
+        })?;
+        Ok(is_right && open == together.open.len() && parted == together.parted.len())
+    }
+
+    /// Takes the records of all chains in the order of `place`. In one chain that is the order of their numbers.
+    fn lives(&mut self) -> Result<TransactionLives, VerifyError> {
+        let parted = self.contents.values().flat_map(|content| content.transactions.iter().cloned());
+        let mut lives = LifeWalk::new(parted.collect());
+        let mut last: HashMap<i32, u64> = HashMap::new();
+        let standings: HashMap<i32, ChainState> =
+            self.heads.iter().map(|head| (head.number, head.standing())).collect();
+        let (mut broken, mut misplaced) = (None, HashSet::new());
+        self.rows.scan_places(&mut |chain, row| {
+            // A missing chain is reported separately.
+            let Some(standing) = standings.get(&chain) else { return ControlFlow::Continue(()) };
+            if last.insert(chain, row.seq).is_some_and(|before| before >= row.seq) {
+                misplaced.insert(chain);
+            }
+            match lives.add(chain, *standing, row) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(found) => {
+                    broken = Some(found);
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        for head in self.heads.iter().filter(|head| misplaced.contains(&head.number)) {
+            let what = ChainFlaw::Index { table: "record".to_owned() };
+            self.found.problems.push(head.flawed(what));
+        }
+        broken.map_or_else(|| lives.finish(), |broken| Err(VerifyError::Broken(broken)))
+    }
+
+    /// Rows of a chain that does not exist would block claims and appear under ids, and no walk would find them.
     fn strays(&mut self) -> Result<(), VerifyError> {
         // WHY NOT `DISTINCT` over the records: it would read all of them.
         let sql = "WITH RECURSIVE numbers (chain) AS (
@@ -345,33 +407,44 @@ impl<'a> Check<'a> {
                 UNION ALL
                 SELECT (SELECT min(chain) FROM ringfence.record r WHERE r.chain > numbers.chain)
                 FROM numbers WHERE numbers.chain IS NOT NULL
-            ), used (part, chain) AS (
-                SELECT 'record', chain FROM numbers WHERE chain IS NOT NULL
-                UNION SELECT 'mention', chain FROM ringfence.mention
-                UNION SELECT 'claim', chain FROM ringfence.claim
-                UNION SELECT 'open', chain FROM ringfence.open
-            ) SELECT DISTINCT part FROM used WHERE chain NOT IN (SELECT chain FROM ringfence.head) ORDER BY part";
-        for row in self.rows.read(sql, &[])? {
-            let table = get(&row, 0)?;
-            self.problem(VerifyError::Stray { table });
+            ) SELECT chain FROM numbers WHERE chain IS NOT NULL";
+        let records: Result<BTreeSet<i32>, ChainStoreError> =
+            self.rows.read(sql, &[])?.iter().map(|row| get(row, 0)).collect();
+        self.check_strays("record", &records?);
+        let mut open = BTreeSet::new();
+        self.rows.open_rows(&mut |_, first| {
+            open.insert(first.chain);
+        })?;
+        self.check_strays(ClaimKind::Open.word(), &open);
+        for table in [ClaimKind::Mention, ClaimKind::Claim] {
+            let found = self.rows.chains_beside(table)?;
+            self.check_strays(table.word(), &found.named);
+            for head in self.heads.iter().filter(|head| found.lost.contains(&head.number)) {
+                let what = ChainFlaw::Index { table: table.word().to_owned() };
+                self.found.problems.push(head.flawed(what));
+            }
         }
         Ok(())
     }
 
-    /// What this node keeps about its own chain outside the database.
+    fn check_strays(&mut self, table: &str, numbers: &BTreeSet<i32>) {
+        if numbers.iter().any(|number| self.heads.iter().all(|head| head.number != *number)) {
+            self.problem(VerifyError::Stray { table: table.to_owned() });
+        }
+    }
+
+    /// Compares the local memory of this node with its chain.
     fn own(&mut self) -> Result<(), VerifyError> {
-        let Some(remembered) = self.node.remembered().transpose() else { return Ok(()) };
-        let gone = remembered.as_ref().ok().map(|kept| kept.chain.to_string());
-        let elsewhere = Elsewhere { anchor: None, remembered: Some(remembered) };
+        let Some(memory) = self.memory.take() else { return Ok(()) };
         let own = self.heads.iter().find(|head| !head.is_aside && head.node == self.node.name);
         let Some(own) = own else {
-            // A chain that was set aside is told already.
-            if let Some(chain) = gone.filter(|chain| self.heads.iter().all(|head| head.id != *chain)) {
-                let what = Flaw::RolledBack { anchored: format!("chain {chain}") };
-                self.problem(VerifyError::Broken(Break { seq: 0, what }));
-            }
+            // Setting a chain aside starts the next one in the same transaction.
+            let kept = memory.remembered.map_or_else(|why| why.to_string(), |kept| kept.chain.to_string());
+            let what = ChainFlaw::RolledBack { anchored: format!("chain {kept}") };
+            self.problem(VerifyError::Broken(ChainBreak { seq: 0, what }));
             return Ok(());
         };
+        let elsewhere = Elsewhere { anchor: None, memory: Some(memory) };
         self.rows.chain = own.number;
         if let Some(broken) = check_elsewhere(&self.rows, &own.head, &elsewhere)? {
             let problem = own.broken(VerifyError::Broken(broken));
@@ -380,8 +453,20 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// A head, a checkpoint or a key from elsewhere may be of any node.
-    fn expected(&mut self, expected: Expected<'_>) -> Result<(), VerifyError> {
+    /// Without the key of its chain this node can record nothing more. A node that never wrote has no key yet.
+    fn own_key(&mut self) -> Result<(), VerifyError> {
+        let own = self.heads.iter().find(|head| !head.is_aside && head.node == self.node.name);
+        let Some(own) = own.filter(|_| self.node.memory().is_some()) else { return Ok(()) };
+        self.rows.chain = own.number;
+        if let Some(lost) = lost_key(&self.rows, &Keyring::new(self.node.key.clone()))? {
+            let problem = own.broken(VerifyError::Broken(lost));
+            self.problem(problem);
+        }
+        Ok(())
+    }
+
+    /// An expected head, checkpoint or key may belong to any node.
+    fn expected(&mut self, expected: ExpectedHead<'_>) -> Result<(), VerifyError> {
         if let Some(head) = expected.head
             && !self.is_there(None, head)?
         {
@@ -401,11 +486,11 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    fn check_checkpoint(&self, checkpoint: &Checkpoint) -> Result<Option<VerifyError>, StoreError> {
+    fn check_checkpoint(&self, checkpoint: &Checkpoint) -> Result<Option<VerifyError>, ChainStoreError> {
         if !checkpoint.is_signed() {
             return Ok(Some(VerifyError::Unsigned));
         }
-        let covered = Head { seq: checkpoint.last, hash: checkpoint.head.clone() };
+        let covered = ChainHead { seq: checkpoint.last, hash: checkpoint.head.clone() };
         let Some(head) = self.heads.iter().find(|head| head.id == checkpoint.chain.as_str()) else {
             return Ok(Some(VerifyError::NoSuchHead(covered)));
         };
@@ -422,36 +507,28 @@ impl<'a> Check<'a> {
     }
 }
 
-/// That the row in `head` says what the chain says, and the key of the chain has signed it.
-fn check_head(head: &HeadRow, found: &Verification) -> Option<Flaw> {
+/// Where a chain was seen by another one.
+fn seen_in<'l>(link: &'l Link, chain: &ChainId) -> impl Iterator<Item = &'l WitnessedHead> {
+    link.witnessed.iter().filter(move |seen| seen.chain == *chain)
+}
+
+/// The row in `head` must agree with the chain and be signed by its key.
+fn check_head(head: &HeadRow, found: &Verification) -> Option<ChainFlaw> {
     let Some(chain) = found.chain.as_ref().filter(|chain| chain.as_str() == head.id) else {
-        return Some(Flaw::OtherName);
+        return Some(ChainFlaw::OtherName);
     };
     if found.node.as_deref() != Some(head.node.as_str()) {
-        return Some(Flaw::OtherName);
+        return Some(ChainFlaw::OtherName);
     }
     if found.head.as_ref() != Some(&head.head) {
-        return Some(Flaw::OtherEnd);
+        return Some(ChainFlaw::OtherEnd);
     }
     let is_signed = |key: &String| key::is_signed(key, &seal::end(chain, &head.head), &head.seal);
-    (!found.keys.last().is_some_and(is_signed)).then_some(Flaw::Unsealed)
+    (!found.keys.last().is_some_and(is_signed)).then_some(ChainFlaw::Unsealed)
 }
 
 fn is_signed(key: &str, proof: &AsideProof, new: &str) -> bool {
     let Some(new) = chain_id(new.to_owned()) else { return false };
     let signature = proof.signature.as_deref().unwrap_or_default();
     key::is_signed(key, &seal::aside(&proof.chain, &proof.digest, &new), signature)
-}
-
-/// What is open by the records of all chains is what the table says.
-fn order_and_open(rows: &PostgresRows, excused: HashSet<String>) -> Result<Vec<TransactionId>, VerifyError> {
-    let said = rows.read("SELECT id FROM ringfence.open", &[])?;
-    let said: Result<HashSet<String>, StoreError> = said.iter().map(|row| get(row, 0)).collect();
-    let said: HashSet<String> = said?.into_iter().filter(|id| !excused.contains(id)).collect();
-    let (incomplete, open) = verify_order(rows, excused)?;
-    if said == open {
-        return Ok(incomplete);
-    }
-    let what = Flaw::Index { table: "open".to_owned() };
-    Err(VerifyError::Broken(Break { seq: 0, what }))
 }

@@ -1,21 +1,21 @@
-//! One batch as one statement: it takes effect whole, behind the end that it was made for, or not at all.
+//! Writing a batch as one statement: atomic, and only if the head is where the batch expects it.
 
 use std::collections::BTreeMap;
 
 use tokio_postgres::types::ToSql;
 
-use crate::postgres::rows::{Tail, to_sql};
-use crate::store::{Batch, Entry, LifeChange, StoreError};
+use crate::postgres::rows::{ChainTail, to_sql};
+use crate::store::{Batch, BatchRow, ChainStoreError, OpenTableChange};
 
 /// A batch in the form in which it is sent.
-pub(crate) struct Sent {
+pub(crate) struct WireBatch {
     pub(crate) sql: String,
     values: Vec<Box<dyn ToSql + Sync>>,
 }
 
-impl Sent {
+impl WireBatch {
     /// A batch of entries behind `tail`.
-    pub(crate) fn new(batch: &Batch, chain: i32, tail: &Tail) -> Self {
+    pub(crate) fn new(batch: &Batch, chain: i32, tail: &ChainTail) -> Self {
         let mut sent = Self { sql: String::new(), values: Vec::new() };
         let parts = [
             sent.ahead(batch, chain, tail),
@@ -39,9 +39,9 @@ impl Sent {
         format!("${}", self.values.len())
     }
 
-    /// Moves the end, if it is still where it was: by the table of ends, by the record itself, and with nobody having
-    /// declared void what was sent before. Everything else in the statement hangs on this.
-    fn ahead(&mut self, batch: &Batch, chain: i32, tail: &Tail) -> Option<String> {
+    /// Moves the head if it has not moved: according to the table `head`, the record itself, and the fence. The rest of the
+    /// statement depends on this.
+    fn ahead(&mut self, batch: &Batch, chain: i32, tail: &ChainTail) -> Option<String> {
         let before = tail.rows.first()?;
         let after = batch.entries.last().map_or(before, |entry| &entry.row);
         let chain = self.value(chain);
@@ -60,13 +60,13 @@ impl Sent {
         ))
     }
 
-    fn written(&mut self, entries: &[Entry]) -> Option<String> {
+    fn written(&mut self, entries: &[BatchRow]) -> Option<String> {
         if entries.is_empty() {
             return None;
         }
         let numbers: Vec<i64> = entries.iter().map(|entry| to_sql(entry.row.seq)).collect();
         let column =
-            |of: fn(&Entry) -> &String| entries.iter().map(|entry| of(entry).clone()).collect::<Vec<_>>();
+            |of: fn(&BatchRow) -> &String| entries.iter().map(|entry| of(entry).clone()).collect::<Vec<_>>();
         let numbers = self.value(numbers);
         let texts = [
             column(|entry| &entry.row.time),
@@ -90,7 +90,7 @@ impl Sent {
         ))
     }
 
-    fn mentioned(&mut self, entries: &[Entry]) -> Option<String> {
+    fn mentioned(&mut self, entries: &[BatchRow]) -> Option<String> {
         entries.iter().any(|entry| entry.mentions().next().is_some()).then(|| {
             "mentioned AS (
                 INSERT INTO ringfence.mention (id, place, chain, seq)
@@ -99,8 +99,8 @@ impl Sent {
         })
     }
 
-    /// In order, so that two who want the same things do not wait for each other.
-    fn claimed(&mut self, entries: &[Entry]) -> Option<String> {
+    /// Sorted, so that two batches with the same claims cannot deadlock.
+    fn claimed(&mut self, entries: &[BatchRow]) -> Option<String> {
         let claims: BTreeMap<&str, i64> = entries
             .iter()
             .filter_map(|entry| Some((entry.claim.as_deref()?, to_sql(entry.row.seq))))
@@ -119,7 +119,7 @@ impl Sent {
         ))
     }
 
-    fn lives(&mut self, entries: &[Entry]) -> Option<String> {
+    fn lives(&mut self, entries: &[BatchRow]) -> Option<String> {
         let (opened, closed) = changes(entries);
         let mut parts = Vec::new();
         if !opened.is_empty() {
@@ -155,15 +155,15 @@ impl Sent {
     }
 }
 
-/// What a whole batch does to the table of open transactions: no part of a statement sees what another part did.
-fn changes(entries: &[Entry]) -> (BTreeMap<String, i64>, Vec<String>) {
+/// The net effect of a batch on the table `open`: parts of one statement do not see each other's changes.
+fn changes(entries: &[BatchRow]) -> (BTreeMap<String, i64>, Vec<String>) {
     let (mut opened, mut closed) = (BTreeMap::new(), Vec::new());
     for entry in entries {
         match &entry.life {
-            Some(LifeChange::Opens(id)) => {
+            Some(OpenTableChange::Opens(id)) => {
                 opened.entry(id.clone()).or_insert(to_sql(entry.row.seq));
             }
-            Some(LifeChange::Closes(id)) => {
+            Some(OpenTableChange::Closes(id)) => {
                 opened.remove(id);
                 closed.push(id.clone());
             }
@@ -174,11 +174,11 @@ fn changes(entries: &[Entry]) -> (BTreeMap<String, i64>, Vec<String>) {
 }
 
 /// The first claim that the batch itself makes twice.
-pub(crate) fn check_claims(batch: &Batch) -> Result<(), StoreError> {
+pub(crate) fn check_claims(batch: &Batch) -> Result<(), ChainStoreError> {
     let mut seen = std::collections::HashSet::new();
     match batch.entries.iter().filter_map(|entry| entry.claim.as_ref()).find(|key| !seen.insert(key.as_str()))
     {
-        Some(key) => Err(StoreError::Taken { key: key.clone() }),
+        Some(key) => Err(ChainStoreError::Taken { key: key.clone() }),
         None => Ok(()),
     }
 }
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::chain::Row;
 
-    fn entry(seq: u64, life: LifeChange) -> Entry {
+    fn entry(seq: u64, life: OpenTableChange) -> BatchRow {
         let row = Row {
             seq,
             time: String::new(),
@@ -198,13 +198,13 @@ mod tests {
             body: None,
             hash: String::new(),
         };
-        Entry { row, claim: None, life: Some(life) }
+        BatchRow { row, claim: None, life: Some(life) }
     }
 
     #[test]
     fn what_opens_and_closes_in_one_batch_is_closed() {
-        let opens = |seq, id: &str| entry(seq, LifeChange::Opens(id.to_owned()));
-        let closes = |seq, id: &str| entry(seq, LifeChange::Closes(id.to_owned()));
+        let opens = |seq, id: &str| entry(seq, OpenTableChange::Opens(id.to_owned()));
+        let closes = |seq, id: &str| entry(seq, OpenTableChange::Closes(id.to_owned()));
         let (opened, closed) =
             changes(&[opens(1, "a"), opens(2, "b"), opens(3, "b"), closes(4, "a"), closes(5, "c")]);
         assert_eq!(opened.into_iter().collect::<Vec<_>>(), [("b".to_owned(), 2)]);

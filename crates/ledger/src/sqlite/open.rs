@@ -1,4 +1,4 @@
-//! The SQLite file: how it is made and opened. What the rows mean is not known here.
+//! Creating and opening the SQLite file. Does not interpret rows.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::chain::Break;
-use crate::key::KeyError;
-use crate::settings::SettingsError;
-use crate::sqlite::{place, write};
-use crate::store::{Entry, StoreError};
+use crate::chain::ChainBreak;
+use crate::key::LedgerKeyError;
+use crate::settings::LedgerSettingsError;
+use crate::sqlite::{private_path, write};
+use crate::store::{BatchRow, ChainStoreError};
 
-/// `RFL1`: tells a ledger from any other SQLite file.
+/// `RFL1`: identifies a ledger among SQLite files.
 const APPLICATION_ID: i64 = 0x5246_4c31;
 pub(crate) const SCHEMA_VERSION: i64 = 2;
 
-/// `record_seq` holds nothing but numbers: counting at open reads kilobytes instead of every body. The hash is before
-/// the body, so that nobody has to read a long body to get at it.
+/// `record_seq` holds numbers only: counting at open reads kilobytes instead of every body. The hash is stored before the body, so
+/// reading it does not read a long body.
 pub(super) const SCHEMA: &str = "
     CREATE TABLE schema (version INTEGER NOT NULL) STRICT;
     CREATE TABLE record (
@@ -46,11 +46,10 @@ pub(super) const SCHEMA: &str = "
 /// The first version without the WAL-reset bug, which could lose committed records.
 pub(crate) const OLDEST_SQLITE: i32 = 3_051_003;
 
-/// A log of this many pages is copied into the database by the commit that reaches it. Each start reads the log
-/// again, so it is kept short.
+/// Log length, in pages, at which a commit copies the log into the database. Each start reads the log, so it is kept short.
 const CHECKPOINT_PAGES: i64 = 128;
 
-/// The same for a process that has written a lot and goes on.
+/// The same for a process that writes a lot.
 const CHECKPOINT_PAGES_OF_MANY: i64 = 1024;
 
 /// Above this the log is emptied at open: processes that append once and leave never get to reuse it.
@@ -61,7 +60,7 @@ const BUSY_STEPS: i32 = 2500;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum LedgerOpenError {
     #[error("cannot keep a ledger at `{}`", shown(path))]
     Place { path: PathBuf, source: io::Error },
     #[error("`{}` is a symbolic link", shown(path))]
@@ -93,23 +92,23 @@ pub enum OpenError {
     #[error("`{}` has ledger format 1", shown(path))]
     Older { path: PathBuf },
     #[error(transparent)]
-    Key(#[from] KeyError),
+    Key(#[from] LedgerKeyError),
     #[error(transparent)]
-    Settings(#[from] SettingsError),
+    Settings(#[from] LedgerSettingsError),
     #[error("cannot read the ledger `{}`", shown(path))]
-    Read { path: PathBuf, source: StoreError },
+    Read { path: PathBuf, source: ChainStoreError },
     #[error("cannot encode the beginning of a chain")]
     Encode(#[source] serde_json::Error),
     #[error("the ledger `{}` is broken: {problem}", shown(path))]
-    Broken { path: PathBuf, problem: Break },
+    Broken { path: PathBuf, problem: ChainBreak },
     #[error(transparent)]
     Connect(Box<crate::postgres::error::ConnectError>),
-    #[error("the ledger `{}` is whole: there is nothing to acknowledge", shown(path))]
+    #[error("the ledger `{}` is valid: there is nothing to restart", shown(path))]
     Whole { path: PathBuf },
 }
 
-impl OpenError {
-    /// The one thing that would change the answer.
+impl LedgerOpenError {
+    /// The next step for the operator.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Symlink { path } => format!("replace `{}` by what it points to", shown(path)),
@@ -123,7 +122,7 @@ impl OpenError {
             Self::Gone { path } => format!(
                 "put `{}` back from a backup, or move `{}` away to begin a new chain",
                 shown(path),
-                shown(&place::log_of(path))
+                shown(&private_path::log_of(path))
             ),
             Self::StrangeMarker { path, .. } => {
                 format!("look at `{}`, and at who could have written it, and move it away", shown(path))
@@ -153,11 +152,11 @@ impl OpenError {
     }
 }
 
-/// What helps where a chain does not hold.
-pub(crate) const ACKNOWLEDGE: &str = "`ringfence ledger verify` shows where; `ringfence ledger acknowledge --reason WHY` puts it aside and begins a new chain";
+/// Hint for a broken chain.
+pub(crate) const ACKNOWLEDGE: &str = "`ringfence ledger verify` shows where; `ringfence ledger restart --reason WHY` archives it and starts a new chain";
 
 /// A connection that may append to a file that is there, and the format of the file.
-pub(crate) fn open_to_append(database: &Path) -> Result<(Connection, i64), OpenError> {
+pub(crate) fn open_to_append(database: &Path) -> Result<(Connection, i64), LedgerOpenError> {
     check_sqlite()?;
     let connection = connect(database, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW)?;
     let format = format_of(&connection, database)?;
@@ -165,16 +164,15 @@ pub(crate) fn open_to_append(database: &Path) -> Result<(Connection, i64), OpenE
     Ok((connection, format))
 }
 
-/// A connection that only reads, and the format of the file. Nothing is made, and where the file lives does not matter:
-/// reading is not trusting.
-pub(crate) fn open_to_read(path: &Path) -> Result<(Connection, i64), OpenError> {
+/// Opens read-only and returns the format. Creates nothing, and does not check the location: a reader does not rely on it.
+pub(crate) fn open_to_read(path: &Path) -> Result<(Connection, i64), LedgerOpenError> {
     check_sqlite()?;
     let resolved = fs::canonicalize(path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => OpenError::Missing { path: path.to_owned() },
-        _ => OpenError::Place { path: path.to_owned(), source },
+        io::ErrorKind::NotFound => LedgerOpenError::Missing { path: path.to_owned() },
+        _ => LedgerOpenError::Place { path: path.to_owned(), source },
     })?;
     if !resolved.is_file() {
-        return Err(OpenError::NotAFile { path: path.to_owned() });
+        return Err(LedgerOpenError::NotAFile { path: path.to_owned() });
     }
     let connection = connect(&resolved, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let format = format_of(&connection, path)?;
@@ -182,53 +180,55 @@ pub(crate) fn open_to_read(path: &Path) -> Result<(Connection, i64), OpenError> 
 }
 
 pub(crate) fn shown(path: &Path) -> String {
-    Bytes::from(path).display()
+    ByteString::from(path).display()
 }
 
-fn check_sqlite() -> Result<(), OpenError> {
+fn check_sqlite() -> Result<(), LedgerOpenError> {
     if rusqlite::version_number() < OLDEST_SQLITE {
-        return Err(OpenError::SqliteTooOld { found: rusqlite::version() });
+        return Err(LedgerOpenError::SqliteTooOld { found: rusqlite::version() });
     }
     Ok(())
 }
 
-/// The file appears under its name only when it is whole: made under another name, then renamed. Of several processes
-/// that do this at once, one wins and the others use its file.
-pub(crate) fn create(database: &Path, beginning: &Entry) -> Result<(), OpenError> {
+/// Creates the file under a draft name and renames it, so that it appears whole. If several processes do this at once, one wins and
+/// the others use its file.
+pub(crate) fn create(database: &Path, beginning: &BatchRow) -> Result<(), LedgerOpenError> {
     check_sqlite()?;
-    if place::Identity::at(&place::log_of(database)).is_some() && place::Identity::at(database).is_none() {
+    if private_path::InodeIdentity::at(&private_path::log_of(database)).is_some()
+        && private_path::InodeIdentity::at(database).is_none()
+    {
         // SQLite would take the old log for part of the new file.
-        return Err(OpenError::Gone { path: database.to_owned() });
+        return Err(LedgerOpenError::Gone { path: database.to_owned() });
     }
     let draft = draft_name(database)?;
     let made = write_draft(&draft, database, beginning).and_then(|()| publish(&draft, database));
-    for leftover in [place::log_of(&draft), draft] {
+    for leftover in [private_path::log_of(&draft), draft] {
         // Only there if something failed, and that is the error to report.
         let _removed = fs::remove_file(leftover);
     }
     made
 }
 
-fn draft_name(database: &Path) -> Result<PathBuf, OpenError> {
+fn draft_name(database: &Path) -> Result<PathBuf, LedgerOpenError> {
     let mut random = [0_u8; 8];
-    getrandom::fill(&mut random).map_err(OpenError::Random)?;
+    getrandom::fill(&mut random).map_err(LedgerOpenError::Random)?;
     Ok(database.with_added_extension(format!("{:016x}.new", u64::from_le_bytes(random))))
 }
 
-fn write_draft(draft: &Path, database: &Path, beginning: &Entry) -> Result<(), OpenError> {
+fn write_draft(draft: &Path, database: &Path, beginning: &BatchRow) -> Result<(), LedgerOpenError> {
     OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(draft)
-        .map_err(|source| OpenError::Place { path: database.to_owned(), source })?;
+        .map_err(|source| LedgerOpenError::Place { path: database.to_owned(), source })?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let filled = Connection::open_with_flags(draft, flags).and_then(|connection| fill(connection, beginning));
-    filled.map_err(|source| OpenError::Storage { path: database.to_owned(), source })
+    filled.map_err(|source| LedgerOpenError::Storage { path: database.to_owned(), source })
 }
 
 /// The connection closes with a checkpoint, so that no log is left behind under the draft's name.
-fn fill(mut connection: Connection, beginning: &Entry) -> rusqlite::Result<()> {
+fn fill(mut connection: Connection, beginning: &BatchRow) -> rusqlite::Result<()> {
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -239,7 +239,7 @@ fn fill(mut connection: Connection, beginning: &Entry) -> rusqlite::Result<()> {
     connection.close().map_err(|(_connection, error)| error)
 }
 
-fn publish(draft: &Path, database: &Path) -> Result<(), OpenError> {
+fn publish(draft: &Path, database: &Path) -> Result<(), LedgerOpenError> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     let renamed = match renameat_with(CWD, draft, CWD, database, RenameFlags::NOREPLACE) {
         Err(rustix::io::Errno::EXIST) => Ok(()),
@@ -247,14 +247,14 @@ fn publish(draft: &Path, database: &Path) -> Result<(), OpenError> {
     };
     let directory = database.parent().unwrap_or(database);
     renamed
-        .and_then(|()| place::sync_directory(directory))
-        .map_err(|source| OpenError::Place { path: database.to_owned(), source })
+        .and_then(|()| private_path::sync_directory(directory))
+        .map_err(|source| LedgerOpenError::Place { path: database.to_owned(), source })
 }
 
-fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, LedgerOpenError> {
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags);
-    let storage = |source| OpenError::Storage { path: path.to_owned(), source };
+    let storage = |source| LedgerOpenError::Storage { path: path.to_owned(), source };
     let connection = connection.map_err(storage)?;
     configure(&connection).map_err(storage)?;
     Ok(connection)
@@ -264,7 +264,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_handler(Some(wait_a_little))?;
     // Without a checkpoint at close the log stays, and closing costs no fsync.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    // Whatever somebody planted in the file stays inert.
+    // Malicious schema objects in the file stay inert.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
@@ -273,30 +273,30 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// WHY NOT `busy_timeout`: its waits grow to 100 ms, and under load the one who slept longest starves.
+/// WHY NOT `busy_timeout`: its waits grow to 100 ms, and under load the longest sleeper starves.
 fn wait_a_little(waits: i32) -> bool {
     thread::sleep(BUSY_STEP);
     waits < BUSY_STEPS
 }
 
-fn format_of(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
+fn format_of(connection: &Connection, path: &Path) -> Result<i64, LedgerOpenError> {
     let unreadable = |source: rusqlite::Error| unreadable(path, source);
-    // The first statements that read the file: what is no database shows here.
+    // The first statements that read the file: a file that is no database fails here.
     connection.pragma_update(None, "synchronous", "FULL").map_err(unreadable)?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(unreadable)?;
-    // What is pruned is overwritten, also where a page was split long before.
+    // Pruned content is overwritten, also on pages that were split earlier.
     connection.pragma_update(None, "secure_delete", "ON").map_err(unreadable)?;
     let id: i64 =
         connection.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(unreadable)?;
     if id != APPLICATION_ID {
-        return Err(OpenError::NotALedger { path: path.to_owned() });
+        return Err(LedgerOpenError::NotALedger { path: path.to_owned() });
     }
     let found: i64 =
         connection.query_row("SELECT max(version) FROM schema", [], |row| row.get(0)).map_err(unreadable)?;
     if found > SCHEMA_VERSION {
-        return Err(OpenError::Newer { path: path.to_owned(), found, known: SCHEMA_VERSION });
+        return Err(LedgerOpenError::Newer { path: path.to_owned(), found, known: SCHEMA_VERSION });
     }
-    // What is whole has its tables; their absence shows here and not in the middle of the first append.
+    // Missing tables are detected here and not at the first append.
     let sql = if found == SCHEMA_VERSION { SAMPLE } else { "SELECT max(seq) FROM record" };
     connection.query_row(sql, [], |_row| Ok(())).map_err(unreadable)?;
     Ok(found)
@@ -305,12 +305,14 @@ fn format_of(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
 const SAMPLE: &str = "SELECT (SELECT max(seq) FROM record), (SELECT count(*) FROM (SELECT 1 FROM mention LIMIT 1)),
     (SELECT count(*) FROM (SELECT 1 FROM claim LIMIT 1)), (SELECT count(*) FROM (SELECT 1 FROM open LIMIT 1))";
 
-fn unreadable(path: &Path, source: rusqlite::Error) -> OpenError {
+fn unreadable(path: &Path, source: rusqlite::Error) -> LedgerOpenError {
     let path = path.to_owned();
     match source.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => OpenError::NotALedger { path },
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::Unknown) | None => OpenError::Damaged { path, source },
-        Some(_) => OpenError::Storage { path, source },
+        Some(ErrorCode::NotADatabase) => LedgerOpenError::NotALedger { path },
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::Unknown) | None => {
+            LedgerOpenError::Damaged { path, source }
+        }
+        Some(_) => LedgerOpenError::Storage { path, source },
     }
 }
 
@@ -319,13 +321,13 @@ pub(crate) fn let_log_grow(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 fn shorten_log(connection: &Connection, database: &Path) {
-    let length = fs::symlink_metadata(place::log_of(database)).map_or(0, |log| log.len());
+    let length = fs::symlink_metadata(private_path::log_of(database)).map_or(0, |log| log.len());
     if length > LONGEST_LOG {
         empty_log(connection);
     }
 }
 
-/// Never waits: whoever is reading now keeps the log as it is, and a later start does this.
+/// Never waits: with an active reader the log stays, and a later start empties it.
 pub(crate) fn empty_log(connection: &Connection) {
     if connection.busy_handler(None).is_ok() {
         let _busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));

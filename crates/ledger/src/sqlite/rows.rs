@@ -1,4 +1,4 @@
-//! Rows of a SQLite file, read.
+//! Reading rows of a SQLite file.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,9 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params, params_from_iter};
 
 use crate::event::Kind;
-use crate::store::{Each, Fault, Order, RowRef, Rows, Select, Side, StoreError};
+use crate::store::{
+    ChainRows, ChainStoreError, ClaimKind, RowOrder, RowQuery, RowRef, RowVisitor, StoreFault,
+};
 
 /// A limited search by time first looks at this many rows per wanted row, from the end.
 const NEAR: u64 = 8;
@@ -26,7 +28,11 @@ impl SqliteRows {
         Self { connection }
     }
 
-    fn run(&self, select: &Select<'_>, each: &mut Each<'_>) -> rusqlite::Result<Result<u64, StoreError>> {
+    fn run(
+        &self,
+        select: &RowQuery<'_>,
+        each: &mut RowVisitor<'_>,
+    ) -> rusqlite::Result<Result<u64, ChainStoreError>> {
         let (sql, values) = statement(select);
         let mut statement = self.connection.prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(values))?;
@@ -44,8 +50,8 @@ impl SqliteRows {
         Ok(Ok(count))
     }
 
-    /// The numbers that rows of this time can have: what the clock said is not in order.
-    fn numbers(&self, select: &Select<'_>) -> rusqlite::Result<(u64, u64)> {
+    /// Range of numbers that rows of this time can have, because times are not monotonic.
+    fn numbers(&self, select: &RowQuery<'_>) -> rusqlite::Result<(u64, u64)> {
         let (mut first, mut last) = select.numbers;
         let one = |sql: &str, time: &str| -> rusqlite::Result<Option<i64>> {
             self.connection.prepare_cached(sql)?.query_row([time], |row| row.get(0))
@@ -61,13 +67,13 @@ impl SqliteRows {
         Ok((first, last))
     }
 
-    /// Whether what is wanted is so near the end that nothing has to be searched for.
+    /// Whether the wanted rows are near the end, so that no search is needed.
     fn found_near(
         &self,
-        select: &Select<'_>,
-        each: &mut Each<'_>,
-    ) -> rusqlite::Result<Result<bool, StoreError>> {
-        let (Some(most), Order::NewestFirst, None) = (select.most, select.order, select.id) else {
+        select: &RowQuery<'_>,
+        each: &mut RowVisitor<'_>,
+    ) -> rusqlite::Result<Result<bool, ChainStoreError>> {
+        let (Some(most), RowOrder::NewestFirst, None) = (select.most, select.order, select.id) else {
             return Ok(Ok(false));
         };
         let end: Option<i64> =
@@ -93,7 +99,11 @@ impl SqliteRows {
         Ok(Ok(true))
     }
 
-    fn select(&self, select: &Select<'_>, each: &mut Each<'_>) -> rusqlite::Result<Result<(), StoreError>> {
+    fn select(
+        &self,
+        select: &RowQuery<'_>,
+        each: &mut RowVisitor<'_>,
+    ) -> rusqlite::Result<Result<(), ChainStoreError>> {
         if select.since.is_none() && select.until.is_none() {
             return Ok(self.run(select, each)?.map(drop));
         }
@@ -101,32 +111,32 @@ impl SqliteRows {
             Ok(false) => {}
             found => return Ok(found.map(drop)),
         }
-        let bounded = Select { numbers: self.numbers(select)?, ..select.clone() };
+        let bounded = RowQuery { numbers: self.numbers(select)?, ..select.clone() };
         Ok(self.run(&bounded, each)?.map(drop))
     }
 }
 
-impl Rows for SqliteRows {
-    fn scan(&self, select: &Select<'_>, each: &mut Each<'_>) -> Result<(), StoreError> {
+impl ChainRows for SqliteRows {
+    fn scan(&self, select: &RowQuery<'_>, each: &mut RowVisitor<'_>) -> Result<(), ChainStoreError> {
         self.select(select, each).map_err(of_sqlite)?
     }
 
-    fn count_above(&self, seq: u64) -> Result<u64, StoreError> {
+    fn count_above(&self, seq: u64) -> Result<u64, ChainStoreError> {
         // From the beginning the whole table counts, also what has a number below 1.
         let after = if seq == 0 { i64::MIN } else { to_sql(seq) };
         let sql = "SELECT count(*) FROM record INDEXED BY record_seq WHERE seq > ?1";
         self.connection.query_row(sql, [after], |row| row.get(0)).map(from_sql).map_err(of_sqlite)
     }
 
-    fn kinds(&self) -> Result<Vec<(String, u64)>, StoreError> {
+    fn kinds(&self) -> Result<Vec<(String, u64)>, ChainStoreError> {
         let sql = "SELECT kind, count(*) FROM record INDEXED BY record_kind GROUP BY kind ORDER BY kind";
         let mut statement = self.connection.prepare_cached(sql).map_err(of_sqlite)?;
         let counted = statement.query_map([], |row| Ok((row.get(0)?, from_sql(row.get(1)?))));
         counted.and_then(Iterator::collect).map_err(of_sqlite)
     }
 
-    fn kinds_since(&self, since: &str, kinds: &[Kind]) -> Result<Vec<u64>, StoreError> {
-        let select = Select { since: Some(since.to_owned()), ..Select::default() };
+    fn kinds_since(&self, since: &str, kinds: &[Kind]) -> Result<Vec<u64>, ChainStoreError> {
+        let select = RowQuery { since: Some(since.to_owned()), ..RowQuery::default() };
         let count = || -> rusqlite::Result<Vec<u64>> {
             let (first, _) = self.numbers(&select)?;
             let mut statement = self.connection.prepare_cached(COUNT_OF_KIND)?;
@@ -138,7 +148,7 @@ impl Rows for SqliteRows {
         count().map_err(of_sqlite)
     }
 
-    fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, StoreError> {
+    fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, ChainStoreError> {
         let mut found: Vec<String> = Vec::new();
         let mut statement = self
             .connection
@@ -160,18 +170,18 @@ impl Rows for SqliteRows {
         Ok(found)
     }
 
-    fn claimed(&self, key: &str) -> Result<Option<u64>, StoreError> {
+    fn claimed(&self, key: &str) -> Result<Option<u64>, ChainStoreError> {
         let statement = self.connection.prepare_cached("SELECT seq FROM claim WHERE key = ?1");
         let found =
             statement.and_then(|mut statement| statement.query_row([key], |row| row.get(0)).optional());
         found.map(|seq: Option<i64>| seq.map(from_sql)).map_err(of_sqlite)
     }
 
-    fn side(&self, table: Side, each: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {
+    fn side(&self, table: ClaimKind, each: &mut dyn FnMut(&str, u64)) -> Result<(), ChainStoreError> {
         let sql = match table {
-            Side::Mention => "SELECT id, seq FROM mention",
-            Side::Claim => "SELECT key, seq FROM claim",
-            Side::Open => "SELECT id, seq FROM open ORDER BY seq",
+            ClaimKind::Mention => "SELECT id, seq FROM mention",
+            ClaimKind::Claim => "SELECT key, seq FROM claim",
+            ClaimKind::Open => "SELECT id, seq FROM open ORDER BY seq",
         };
         let mut read = || -> rusqlite::Result<()> {
             let mut statement = self.connection.prepare_cached(sql)?;
@@ -184,11 +194,11 @@ impl Rows for SqliteRows {
         read().map_err(of_sqlite)
     }
 
-    fn version(&self) -> Result<i64, StoreError> {
+    fn version(&self) -> Result<i64, ChainStoreError> {
         self.connection.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(of_sqlite)
     }
 
-    fn at_once(&self, work: &mut dyn FnMut()) -> Result<(), StoreError> {
+    fn at_once(&self, work: &mut dyn FnMut()) -> Result<(), ChainStoreError> {
         let snapshot = self.connection.unchecked_transaction().map_err(of_sqlite)?;
         work();
         snapshot.finish().map_err(of_sqlite)
@@ -197,13 +207,13 @@ impl Rows for SqliteRows {
 
 const COLUMNS: &str = "r.seq, r.time, r.kind, r.ids, r.digest, r.body, r.hash";
 
-fn statement(select: &Select<'_>) -> (String, Vec<Value>) {
+fn statement(select: &RowQuery<'_>) -> (String, Vec<Value>) {
     let mut values = vec![Value::Integer(to_sql(select.numbers.0)), Value::Integer(to_sql(select.numbers.1))];
     let mut value = |value: &str| {
         values.push(Value::Text(value.to_owned()));
         values.len()
     };
-    // From the very beginning also what has a number below 1, so that whoever reads everything sees it.
+    // From the start this includes numbers below 1, so that a full scan sees them.
     let lower = if select.numbers.0 == 0 { "?1 = 0" } else { "r.seq >= ?1" };
     let mut wanted = format!("{lower} AND r.seq <= ?2");
     for (time, comparison) in [(&select.since, ">="), (&select.until, "<")] {
@@ -244,10 +254,10 @@ fn statement(select: &Select<'_>) -> (String, Vec<Value>) {
     (sql, values)
 }
 
-fn direction(order: Order) -> &'static str {
+fn direction(order: RowOrder) -> &'static str {
     match order {
-        Order::OldestFirst => "ASC",
-        Order::NewestFirst => "DESC",
+        RowOrder::OldestFirst => "ASC",
+        RowOrder::NewestFirst => "DESC",
     }
 }
 
@@ -255,11 +265,12 @@ fn quoted(words: &[&str]) -> String {
     words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(", ")
 }
 
-fn borrowed<'a>(row: &'a rusqlite::Row<'_>) -> Result<RowRef<'a>, StoreError> {
+fn borrowed<'a>(row: &'a rusqlite::Row<'_>) -> Result<RowRef<'a>, ChainStoreError> {
     let seq = row.get::<_, i64>(0).unwrap_or(-1);
-    let malformed = |reason: String| StoreError::Malformed { seq: u64::try_from(seq).unwrap_or(0), reason };
+    let malformed =
+        |reason: String| ChainStoreError::Malformed { seq: u64::try_from(seq).unwrap_or(0), reason };
     let seq = u64::try_from(seq).map_err(|_negative| malformed(format!("{seq} is no number of a record")))?;
-    let text = |at: usize| -> Result<&'a str, StoreError> {
+    let text = |at: usize| -> Result<&'a str, ChainStoreError> {
         let value = row.get_ref(at).map_err(|error| malformed(error.to_string()))?;
         value.as_str().map_err(|error| malformed(error.to_string()))
     };
@@ -270,12 +281,14 @@ fn borrowed<'a>(row: &'a rusqlite::Row<'_>) -> Result<RowRef<'a>, StoreError> {
     Ok(RowRef { seq, time: text(1)?, kind: text(2)?, ids: text(3)?, digest: text(4)?, body, hash: text(6)? })
 }
 
-pub(crate) fn of_sqlite(source: rusqlite::Error) -> StoreError {
+pub(crate) fn of_sqlite(source: rusqlite::Error) -> ChainStoreError {
     match source.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy(Fault::new(source)),
-        Some(ErrorCode::DiskFull) => StoreError::Full(Fault::new(source)),
-        Some(_) => StoreError::Failed(Fault::new(source)),
-        None => StoreError::Malformed { seq: 0, reason: source.to_string() },
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            ChainStoreError::Busy(StoreFault::new(source))
+        }
+        Some(ErrorCode::DiskFull) => ChainStoreError::Full(StoreFault::new(source)),
+        Some(_) => ChainStoreError::Failed(StoreFault::new(source)),
+        None => ChainStoreError::Malformed { seq: 0, reason: source.to_string() },
     }
 }
 
@@ -298,7 +311,7 @@ mod tests {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(super::super::open::SCHEMA).unwrap();
         let sql = format!("EXPLAIN QUERY PLAN {COUNT_OF_KIND}");
-        let plan: String = connection.query_row(&sql, params!["intent", 1], |row| row.get(3)).unwrap();
+        let plan: String = connection.query_row(&sql, params!["call-intended", 1], |row| row.get(3)).unwrap();
         assert!(plan.contains("USING COVERING INDEX record_kind"), "{plan}");
     }
 }

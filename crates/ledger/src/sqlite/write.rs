@@ -1,23 +1,23 @@
-//! Rows of a SQLite file, written. Every function here runs inside somebody's transaction.
+//! Writing rows of a SQLite file. Every function runs inside the caller's transaction.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::sqlite::rows::{of_sqlite, to_sql};
-use crate::store::{Batch, Entry, LifeChange, StoreError};
+use crate::store::{Batch, BatchRow, ChainStoreError, OpenTableChange};
 
-pub(crate) fn batch(connection: &Connection, batch: &Batch) -> Result<(), StoreError> {
+pub(crate) fn batch(connection: &Connection, batch: &Batch) -> Result<(), ChainStoreError> {
     for new in &batch.entries {
         if let Some(key) = &new.claim
             && is_claimed(connection, key).map_err(of_sqlite)?
         {
-            return Err(StoreError::Taken { key: key.clone() });
+            return Err(ChainStoreError::Taken { key: key.clone() });
         }
         entry(connection, new).map_err(of_sqlite)?;
     }
     forget(connection, &batch.forget).map_err(of_sqlite)
 }
 
-pub(crate) fn entry(connection: &Connection, entry: &Entry) -> rusqlite::Result<()> {
+pub(crate) fn entry(connection: &Connection, entry: &BatchRow) -> rusqlite::Result<()> {
     let (row, seq) = (&entry.row, to_sql(entry.row.seq));
     let sql =
         "INSERT INTO record (seq, time, kind, ids, digest, hash, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
@@ -33,11 +33,11 @@ pub(crate) fn entry(connection: &Connection, entry: &Entry) -> rusqlite::Result<
             .execute(params![key, seq])?;
     }
     match &entry.life {
-        Some(LifeChange::Opens(id)) => {
+        Some(OpenTableChange::Opens(id)) => {
             let sql = "INSERT OR IGNORE INTO open (id, seq) VALUES (?1, ?2)";
             connection.prepare_cached(sql)?.execute(params![id, seq])?;
         }
-        Some(LifeChange::Closes(id)) => {
+        Some(OpenTableChange::Closes(id)) => {
             connection.prepare_cached("DELETE FROM open WHERE id = ?1")?.execute([id])?;
         }
         None => {}

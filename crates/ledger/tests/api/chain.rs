@@ -1,8 +1,8 @@
-use ringfence_ledger::SessionEnd;
+use ringfence_ledger::SessionEndReason;
 use ringfence_ledger::{
-    AppendError, ApprovalAnswer, Event, Head, Ledger, OutOfOrder, Timestamp, incomplete, verify,
+    AppendError, ApprovalAnswer, ChainHead, Event, Ledger, LifecycleError, Timestamp, incomplete, verify,
 };
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 
 use crate::support::{
     Home, answered, append_many, asked, battery, granted, ids, intent, intent_by, launched, person, refused,
@@ -21,11 +21,11 @@ fn every_event_comes_back_as_it_was() {
         launched(&ids),
         settled(&ids),
         refused(None),
-        Event::SessionEnded { session: ids.session.clone(), reason: Some(SessionEnd::Stopped) },
+        Event::SessionEnded { session: ids.session.clone(), reason: Some(SessionEndReason::Stopped) },
         battery(59),
         Event::PolicyChanged {
             session: None,
-            file: Bytes::from("/c/config.toml"),
+            file: ByteString::from("/c/config.toml"),
             sha256: "00".to_owned(),
             change: "allow `npm test`".to_owned(),
         },
@@ -53,7 +53,7 @@ fn the_chain_goes_on_after_reopening() {
     let receipt = home.open().append_at(&battery(0), time).unwrap();
     assert_eq!(
         verify(&home.path, None).unwrap().head,
-        Some(Head { seq: 7, hash: receipt.hash().to_owned() })
+        Some(ChainHead { seq: 7, hash: receipt.hash().to_owned() })
     );
     assert_eq!(
         Ledger::open_read(&home.path).unwrap().tail(1).unwrap()[0].time,
@@ -103,22 +103,22 @@ fn what_is_out_of_order_is_not_written() {
     let ids = ids();
     let events = [asked(&ids), intent(&ids), settled(&ids), voted(&ids, 7)];
     let [asked, intent, settled, vote] = &events;
-    let answers = [ApprovalAnswer::Once, ApprovalAnswer::Denied, ApprovalAnswer::Unreachable];
+    let answers = [ApprovalAnswer::Once, ApprovalAnswer::Deny, ApprovalAnswer::Unreachable];
     let [once, denied, unreachable] = &answers.map(|answer| answered(&ids, answer));
     let refused = &refused(Some(&ids.transaction));
     let lives = [
-        (vec![], settled, OutOfOrder::NotIntended),
-        (vec![intent, settled], settled, OutOfOrder::Closed),
-        (vec![intent], intent, OutOfOrder::IntendedTwice),
-        (vec![intent, settled], intent, OutOfOrder::Closed),
-        (vec![refused], refused, OutOfOrder::Closed),
-        (vec![asked], asked, OutOfOrder::AskedTwice),
-        (vec![], once, OutOfOrder::NotAsked),
-        (vec![asked, denied], once, OutOfOrder::AnsweredTwice),
-        (vec![asked], intent, OutOfOrder::NotPermitted),
-        (vec![asked, denied], intent, OutOfOrder::NotPermitted),
-        (vec![asked, unreachable], intent, OutOfOrder::NotPermitted),
-        (vec![asked, vote], vote, OutOfOrder::VotedTwice),
+        (vec![], settled, LifecycleError::NotIntended),
+        (vec![intent, settled], settled, LifecycleError::Closed),
+        (vec![intent], intent, LifecycleError::IntendedTwice),
+        (vec![intent, settled], intent, LifecycleError::Closed),
+        (vec![refused], refused, LifecycleError::Closed),
+        (vec![asked], asked, LifecycleError::AskedTwice),
+        (vec![], once, LifecycleError::NotAsked),
+        (vec![asked, denied], once, LifecycleError::AnsweredTwice),
+        (vec![asked], intent, LifecycleError::NotPermitted),
+        (vec![asked, denied], intent, LifecycleError::NotPermitted),
+        (vec![asked, unreachable], intent, LifecycleError::NotPermitted),
+        (vec![asked, vote], vote, LifecycleError::VotedTwice),
     ];
     for (events, last, expected) in lives {
         // By who began it, and by somebody who has to read it first.
@@ -147,7 +147,7 @@ fn several_events_are_written_all_or_not_at_all() {
     let ledger = home.open();
     let (one, two) = (ids(), ids());
     let error = ledger.append_all(&[intent(&one), battery(1), settled(&two)]).unwrap_err();
-    assert!(matches!(error, AppendError::OutOfOrder { why: OutOfOrder::NotIntended, .. }), "{error}");
+    assert!(matches!(error, AppendError::OutOfOrder { why: LifecycleError::NotIntended, .. }), "{error}");
     assert_eq!(verify(&home.path, None).unwrap().records, 1);
     let receipts = ledger.append_all(&[intent(&one), intent(&two), settled(&one)]).unwrap();
     assert_eq!(receipts.iter().map(|receipt| receipt.seq()).collect::<Vec<_>>(), [2, 3, 4]);
@@ -166,19 +166,19 @@ fn a_grant_is_used_as_often_as_it_says_and_not_after_it_was_revoked() {
         AppendError::OutOfOrder { id, why } => (id, why),
         other => panic!("{other}"),
     };
-    assert_eq!(why(&intent_by(&ids(), Some(grant.clone()))), (grant.to_string(), OutOfOrder::NotGranted));
+    assert_eq!(why(&intent_by(&ids(), Some(grant.clone()))), (grant.to_string(), LifecycleError::NotGranted));
     ledger
         .append_all(&[asked(&question), answered(&question, ApprovalAnswer::Session), made.clone()])
         .unwrap();
-    assert_eq!(why(&made).1, OutOfOrder::GrantedTwice);
+    assert_eq!(why(&made).1, LifecycleError::GrantedTwice);
     for _ in 0..2 {
         ledger.append(&intent_by(&ids(), Some(grant.clone()))).unwrap().seq();
     }
-    assert_eq!(why(&intent_by(&ids(), Some(grant.clone()))).1, OutOfOrder::UsedUp);
-    let revoked = Event::GrantRevoked { grant: grant.clone(), by: person(1), reason: None };
+    assert_eq!(why(&intent_by(&ids(), Some(grant.clone()))).1, LifecycleError::UsedUp);
+    let revoked = Event::GrantRevoked { grant: grant.clone(), actor: person(1), reason: None };
     ledger.append(&revoked).unwrap().seq();
-    assert_eq!(why(&revoked).1, OutOfOrder::RevokedTwice);
-    assert_eq!(why(&intent_by(&ids(), Some(grant.clone()))).1, OutOfOrder::RevokedTwice);
+    assert_eq!(why(&revoked).1, LifecycleError::RevokedTwice);
+    assert_eq!(why(&intent_by(&ids(), Some(grant.clone()))).1, LifecycleError::RevokedTwice);
     verify(&home.path, None).unwrap();
 }
 
@@ -195,7 +195,7 @@ fn what_is_announced_is_written_with_the_next_event_or_never() {
     assert_eq!(ledger.append(&intent(&ids)).unwrap().seq(), 3);
     let records = ledger.reader().unwrap().about(ids.session.as_str()).unwrap();
     let kinds: Vec<&str> = records.iter().map(|record| record.event.kind().word()).collect();
-    assert_eq!(kinds, ["session-started", "intent"]);
+    assert_eq!(kinds, ["session-started", "call-intended"]);
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use ringfence_ledger::{
-    AppendError, ApprovalAnswer, Event, Kind, Ledger, OpenError, OutOfOrder, ProcessId, VerifyError, verify,
+    AppendError, ApprovalAnswer, Event, Kind, Ledger, LedgerOpenError, LifecycleError, ProcessId,
+    VerifyError, verify,
 };
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -83,7 +84,7 @@ fn work(path: &Path, ledger: &Ledger, fate: &mut Fate) {
     fate.point();
     write(ledger, &[asked(&denied)]);
     fate.point();
-    write(ledger, &[answered(&denied, ApprovalAnswer::Denied)]);
+    write(ledger, &[answered(&denied, ApprovalAnswer::Deny)]);
     fate.point();
     let checkpoint = ledger.checkpoint().unwrap().unwrap();
     fate.point();
@@ -143,7 +144,7 @@ fn check(home: &Home, acknowledged: &[String]) {
     let mut done: BTreeSet<&str> = BTreeSet::new();
     for transaction in effects.lines() {
         assert!(done.insert(transaction), "{transaction} was done twice");
-        assert!(lives[transaction].contains(&Kind::Intent), "{transaction} was done without a record");
+        assert!(lives[transaction].contains(&Kind::CallIntended), "{transaction} was done without a record");
     }
     assert!(verification.incomplete.len() <= 1, "all but the last crash were cleaned up");
 }
@@ -254,9 +255,9 @@ fn lost_pages_are_a_shorter_chain_or_an_error_and_never_another_history() {
                     found.records == head.seq,
                     "a missing end is seen by who knows the head"
                 );
-                let expected = ringfence_ledger::Expected {
+                let expected = ringfence_ledger::ExpectedHead {
                     checkpoint: Some(&kept),
-                    ..ringfence_ledger::Expected::default()
+                    ..ringfence_ledger::ExpectedHead::default()
                 };
                 let signed = ringfence_ledger::verify_with(&copy.path, expected, &mut |_| {});
                 assert_eq!(signed.is_ok(), found.records >= kept.last, "or a checkpoint");
@@ -316,7 +317,10 @@ fn a_full_and_a_read_only_disk_are_errors_and_nothing_is_half_written() {
         match Ledger::open(&path) {
             Ok(again) => assert!(again.append(&battery(1)).is_err()),
             Err(error) => {
-                assert!(matches!(error, OpenError::Storage { .. } | OpenError::Place { .. }), "{error}");
+                assert!(
+                    matches!(error, LedgerOpenError::Storage { .. } | LedgerOpenError::Place { .. }),
+                    "{error}"
+                );
             }
         }
         assert_eq!(verify(&path, None).unwrap(), before, "and it can still be read");
@@ -343,7 +347,7 @@ fn a_clock_that_goes_back_changes_times_and_no_order() {
     drop(ledger.append_at(&intent(&ids), at(2000)).unwrap());
     drop(ledger.append_at(&settled(&ids), at(1000)).unwrap());
     let error = ledger.append_at(&settled(&ids), at(3000)).unwrap_err();
-    assert!(matches!(error, AppendError::OutOfOrder { why: OutOfOrder::Closed, .. }), "{error}");
+    assert!(matches!(error, AppendError::OutOfOrder { why: LifecycleError::Closed, .. }), "{error}");
     let records = ledger.reader().unwrap().about(ids.transaction.as_str()).unwrap();
     let times: Vec<&str> = records.iter().map(|record| record.time.as_str()).collect();
     assert_eq!(times, ["1970-01-01T00:33:20.000000Z", "1970-01-01T00:16:40.000000Z"], "as the clock said");

@@ -3,7 +3,7 @@
 use std::fs;
 
 use ringfence_ledger::{
-    ApprovalAnswer, Break, Event, Expected, Flaw, Ledger, VerifyError, verify, verify_with,
+    ApprovalAnswer, ChainBreak, ChainFlaw, Event, ExpectedHead, Ledger, VerifyError, verify, verify_with,
 };
 use rusqlite::{Connection, params};
 use sha2::{Digest as _, Sha256};
@@ -20,7 +20,7 @@ fn long() -> (Home, Vec<u8>) {
     for number in 0..u32::try_from(RECORDS).unwrap() / 8 {
         let (one, two) = (ids(), ids());
         events.extend([intent(&one), battery(number), settled(&one)]);
-        events.extend([asked(&two), answered(&two, ApprovalAnswer::Denied), refused(Some(&two.transaction))]);
+        events.extend([asked(&two), answered(&two, ApprovalAnswer::Deny), refused(Some(&two.transaction))]);
         events.extend([battery(number), battery(number)]);
     }
     for part in events.chunks(2000) {
@@ -80,19 +80,19 @@ fn every_edit_of_a_long_ledger_is_found_and_located() {
     let checkpoint = Ledger::open_read(&home.path).unwrap().newest_checkpoint().unwrap().unwrap().checkpoint;
     let head = truth.head.clone().unwrap();
     let connection = Connection::open(&home.path).unwrap();
-    let battery = first_of(&connection, "battery", 25_000);
+    let battery = first_of(&connection, "battery-finished", 25_000);
     let denial = first_of(&connection, "approval-decided", 40_000);
     let end = truth.records;
     drop(connection);
     let edits = [
-        (format!("UPDATE record SET body = replace(body, '60', '61') WHERE seq = {battery}"), battery, Flaw::BodyMismatch),
-        (format!("UPDATE record SET time = '2020-01-01T00:00:00.000000Z' WHERE seq = {battery}"), battery, Flaw::HashMismatch),
-        (format!("UPDATE record SET kind = 'settled' WHERE seq = {battery}"), battery, Flaw::HashMismatch),
-        (format!("DELETE FROM record WHERE seq = {denial}"), denial, Flaw::Gap { found: denial + 1 }),
+        (format!("UPDATE record SET body = replace(body, '60', '61') WHERE seq = {battery}"), battery, ChainFlaw::BodyMismatch),
+        (format!("UPDATE record SET time = '2020-01-01T00:00:00.000000Z' WHERE seq = {battery}"), battery, ChainFlaw::HashMismatch),
+        (format!("UPDATE record SET kind = 'call-settled' WHERE seq = {battery}"), battery, ChainFlaw::HashMismatch),
+        (format!("DELETE FROM record WHERE seq = {denial}"), denial, ChainFlaw::Gap { found: denial + 1 }),
         (
             format!("DELETE FROM record WHERE seq = {denial}; UPDATE record SET seq = seq - 1 WHERE seq > {denial}"),
             denial,
-            Flaw::HashMismatch,
+            ChainFlaw::HashMismatch,
         ),
         (
             format!(
@@ -100,27 +100,27 @@ fn every_edit_of_a_long_ledger_is_found_and_located() {
                  UPDATE record SET seq = {denial} WHERE seq = -1"
             ),
             battery,
-            Flaw::HashMismatch,
+            ChainFlaw::HashMismatch,
         ),
-        (format!("UPDATE record SET body = NULL WHERE seq = {denial}"), denial, Flaw::BodyGone),
+        (format!("UPDATE record SET body = NULL WHERE seq = {denial}"), denial, ChainFlaw::BodyGone),
         (
             format!("INSERT INTO record SELECT {end} + 1, time, kind, ids, digest, hash, body FROM record WHERE seq = {end}"),
             end + 1,
-            Flaw::HashMismatch,
+            ChainFlaw::HashMismatch,
         ),
-        ("DELETE FROM claim WHERE seq = 30005 OR seq = 30006 OR seq = 30007 OR seq = 30008".to_owned(), end, Flaw::Index { table: "claim".to_owned() }),
-        (format!("DELETE FROM mention WHERE seq = {denial}"), end, Flaw::Index { table: "mention".to_owned() }),
-        ("INSERT INTO open VALUES ('tx_x', 5)".to_owned(), end, Flaw::Index { table: "open".to_owned() }),
+        ("DELETE FROM claim WHERE seq = 30005 OR seq = 30006 OR seq = 30007 OR seq = 30008".to_owned(), end, ChainFlaw::Index { table: "claim".to_owned() }),
+        (format!("DELETE FROM mention WHERE seq = {denial}"), end, ChainFlaw::Index { table: "mention".to_owned() }),
+        ("INSERT INTO open VALUES ('tx_x', 5)".to_owned(), end, ChainFlaw::Index { table: "open".to_owned() }),
     ];
     for (sql, seq, what) in edits {
         fs::write(&home.path, &whole).unwrap();
         home.sql(&sql);
-        assert_eq!(home.broken(), Break { seq, what }, "{sql}");
+        assert_eq!(home.broken(), ChainBreak { seq, what }, "{sql}");
     }
     // A denial is dropped and the chain made right again: the signature of the next checkpoint is not.
     fs::write(&home.path, &whole).unwrap();
     let connection = Connection::open(&home.path).unwrap();
-    let next = first_of(&connection, "checkpoint", denial);
+    let next = first_of(&connection, "checkpoint-signed", denial);
     connection
         .execute_batch(&format!(
             "DELETE FROM record WHERE seq = {denial}; UPDATE record SET seq = seq - 1 WHERE seq > {denial}"
@@ -131,7 +131,7 @@ fn every_edit_of_a_long_ledger_is_found_and_located() {
     let broken = home.broken();
     // Either what the denial was about has no answer now, or the checkpoint does not hold.
     assert!(broken.seq >= denial && broken.seq < next, "{broken}");
-    assert!(matches!(broken.what, Flaw::Checkpoint { .. }), "{broken}");
+    assert!(matches!(broken.what, ChainFlaw::Checkpoint { .. }), "{broken}");
     // Everything after some record is cut off: seen by who knows the head or a checkpoint.
     fs::write(&home.path, &whole).unwrap();
     home.sql(
@@ -139,8 +139,8 @@ fn every_edit_of_a_long_ledger_is_found_and_located() {
          DELETE FROM open",
     );
     let cut = |expected| verify_with(&home.path, expected, &mut |_| {}).unwrap_err();
-    let with_head = cut(Expected { head: Some(&head), ..Expected::default() });
-    let with_checkpoint = cut(Expected { checkpoint: Some(&checkpoint), ..Expected::default() });
+    let with_head = cut(ExpectedHead { head: Some(&head), ..ExpectedHead::default() });
+    let with_checkpoint = cut(ExpectedHead { checkpoint: Some(&checkpoint), ..ExpectedHead::default() });
     for error in [with_head, with_checkpoint] {
         assert!(matches!(&error, VerifyError::Broken(_)), "{error}");
     }

@@ -1,7 +1,7 @@
 //! The public API as other crates see it, on real files and with real processes.
 
 #[cfg(test)]
-mod aside;
+mod archive;
 #[cfg(test)]
 mod bounded;
 #[cfg(test)]
@@ -11,9 +11,11 @@ mod chain;
 #[cfg(test)]
 mod crashes;
 #[cfg(test)]
-mod long;
+mod documentation;
 #[cfg(test)]
-mod places;
+mod file_permissions;
+#[cfg(test)]
+mod long;
 #[cfg(test)]
 mod processes;
 #[cfg(test)]

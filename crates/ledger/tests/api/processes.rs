@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
-use ringfence_ledger::{AppendError, Ledger, OpenError, verify};
+use ringfence_ledger::{AppendError, Ledger, LedgerOpenError, verify};
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::bounded;
@@ -135,10 +135,10 @@ fn no_room_is_an_error_and_no_record() {
 fn a_directory_without_permission_is_an_error() {
     if let Some(path) = told() {
         let error = Ledger::open(&path).unwrap_err();
-        assert!(matches!(error, OpenError::Place { .. }), "{error}");
+        assert!(matches!(error, LedgerOpenError::Place { .. }), "{error}");
         assert!(error.hint().is_some());
         let error = Ledger::open(&path.with_file_name("deeper").join("ledger.db")).unwrap_err();
-        assert!(matches!(error, OpenError::Place { .. }), "{error}");
+        assert!(matches!(error, LedgerOpenError::Place { .. }), "{error}");
         return;
     }
     let home = Home::new();

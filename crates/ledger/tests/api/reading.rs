@@ -1,6 +1,8 @@
 use std::ops::ControlFlow;
 
-use ringfence_ledger::{Event, Filter, Kind, Ledger, Listed, ReadError, Record, Timestamp};
+use ringfence_ledger::{
+    Event, Kind, Ledger, LedgerReadError, Record, RecordFilter, RecordOrPruned, Timestamp,
+};
 
 use crate::support::{Home, Ids, battery, ids, intent, settled, started};
 
@@ -54,7 +56,7 @@ fn show_finds_by_every_id() {
 fn show_lists_what_a_prefix_could_mean() {
     let (home, one, two) = two_sessions();
     let reader = Ledger::open_read(&home.path).unwrap();
-    let ReadError::Ambiguous { mut candidates, .. } = reader.show("tx_").unwrap_err() else { panic!() };
+    let LedgerReadError::Ambiguous { mut candidates, .. } = reader.show("tx_").unwrap_err() else { panic!() };
     candidates.sort();
     let mut expected = [one.transaction.to_string(), two.transaction.to_string()];
     expected.sort();
@@ -62,7 +64,7 @@ fn show_lists_what_a_prefix_could_mean() {
     // `echo` is in every body, but it is no id.
     for unknown in ["tx_zz", "", "0", "10", "-1", "echo", "99999999999999999999", "%"] {
         let error = reader.show(unknown).unwrap_err();
-        assert!(matches!(error, ReadError::Unknown { .. }), "{unknown}: {error}");
+        assert!(matches!(error, LedgerReadError::Unknown { .. }), "{unknown}: {error}");
     }
 }
 
@@ -81,7 +83,7 @@ fn a_record_that_is_no_event_is_named() {
     let home = Home::with_records(3);
     home.sql("UPDATE record SET body = '{\"kind\":\"nonsense\"}' WHERE seq = 2");
     let error = Ledger::open_read(&home.path).unwrap().tail(3).unwrap_err();
-    let ReadError::Broken(broken) = error else { panic!("{error}") };
+    let LedgerReadError::Broken(broken) = error else { panic!("{error}") };
     assert_eq!(broken.seq, 2);
 }
 
@@ -111,33 +113,37 @@ fn filters_hold_all_at_once() {
     ];
     events.iter().for_each(|(event, second)| drop(ledger.append_at(event, at(*second)).unwrap()));
     let reader = ledger.reader().unwrap();
-    let list = |filter: Filter, count| -> Vec<u64> {
-        reader.list(&filter, count).unwrap().iter().map(Listed::seq).collect()
+    let list = |filter: RecordFilter, count| -> Vec<u64> {
+        reader.list(&filter, count).unwrap().iter().map(RecordOrPruned::seq).collect()
     };
-    let all = |filter: Filter| {
+    let all = |filter: RecordFilter| {
         let mut found = Vec::new();
-        let each = |listed: Listed| {
+        let each = |listed: RecordOrPruned| {
             found.push(listed.seq());
             ControlFlow::Continue(())
         };
         reader.each(&filter, each).unwrap();
         found
     };
-    let kinds = |kinds: &[Kind]| Filter { kinds: kinds.to_vec(), ..Filter::default() };
-    assert_eq!(list(kinds(&[Kind::Battery]), 10), [3, 6]);
-    assert_eq!(list(kinds(&[Kind::Settled, Kind::Battery]), 3), [5, 6, 7]);
-    assert_eq!(list(kinds(&[Kind::Settled, Kind::Battery]), 1), [7]);
-    let about = |id: &str| Filter { about: Some(id.to_owned()), ..Filter::default() };
+    let kinds = |kinds: &[Kind]| RecordFilter { kinds: kinds.to_vec(), ..RecordFilter::default() };
+    assert_eq!(list(kinds(&[Kind::BatteryFinished]), 10), [3, 6]);
+    assert_eq!(list(kinds(&[Kind::CallSettled, Kind::BatteryFinished]), 3), [5, 6, 7]);
+    assert_eq!(list(kinds(&[Kind::CallSettled, Kind::BatteryFinished]), 1), [7]);
+    let about = |id: &str| RecordFilter { about: Some(id.to_owned()), ..RecordFilter::default() };
     assert_eq!(list(about(one.session.as_str()), 10), [2, 5]);
-    assert_eq!(list(Filter { kinds: vec![Kind::Settled], ..about(one.session.as_str()) }, 10), [5]);
-    let since = |since, until| Filter { since: Some(at(since)), until: Some(at(until)), ..Filter::default() };
+    assert_eq!(list(RecordFilter { kinds: vec![Kind::CallSettled], ..about(one.session.as_str()) }, 10), [5]);
+    let since = |since, until| RecordFilter {
+        since: Some(at(since)),
+        until: Some(at(until)),
+        ..RecordFilter::default()
+    };
     assert_eq!(list(since(150, 400), 10), [3, 4, 5]);
     assert_eq!(list(since(150, 400), 2), [4, 5]);
     assert_eq!(list(since(400, 401), 1), [6]);
     assert_eq!(list(since(600, 700), 10), [0_u64; 0]);
     assert_eq!(all(since(150, 400)), [3, 4, 5]);
-    assert_eq!(all(Filter { kinds: vec![Kind::Intent], ..since(0, 400) }), [2, 4]);
-    assert_eq!(all(Filter { after: 5, ..Filter::default() }), [6, 7]);
+    assert_eq!(all(RecordFilter { kinds: vec![Kind::CallIntended], ..since(0, 400) }), [2, 4]);
+    assert_eq!(all(RecordFilter { after: 5, ..RecordFilter::default() }), [6, 7]);
 }
 
 #[test]

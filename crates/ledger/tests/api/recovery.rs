@@ -1,6 +1,8 @@
 use std::process::Command;
 
-use ringfence_ledger::{ApprovalAnswer, Event, Kind, Ledger, Left, ProcessId, Status, orphans, verify};
+use ringfence_ledger::{
+    ApprovalAnswer, Event, Kind, Ledger, OrphanStage, ProcessId, TransactionStatus, orphans, verify,
+};
 
 use crate::bounded;
 use crate::support::{Home, Ids, answered, asked, ids, intent, settled, started_by};
@@ -37,7 +39,7 @@ fn what_a_dead_process_left_is_closed_and_what_a_live_one_does_is_not() {
     let asking = begin(&ledger, alive, &[asked]);
     let unanswered = begin(&ledger, dead.clone(), &[asked]);
     let unused = begin(&ledger, dead.clone(), &[asked, yes]);
-    let no: fn(&Ids) -> Event = |ids| answered(ids, ApprovalAnswer::Denied);
+    let no: fn(&Ids) -> Event = |ids| answered(ids, ApprovalAnswer::Deny);
     let denied = begin(&ledger, dead.clone(), &[asked, no]);
     let done = begin(&ledger, dead, &[intent, settled]);
     let unknown = begin(&ledger, None, &[intent]);
@@ -48,21 +50,21 @@ fn what_a_dead_process_left_is_closed_and_what_a_live_one_does_is_not() {
     assert_eq!(
         left,
         [
-            (&crashed.transaction, &Left::Begun),
-            (&unanswered.transaction, &Left::Asked(question)),
-            (&unused.transaction, &Left::Answered),
-            (&denied.transaction, &Left::Answered),
+            (&crashed.transaction, &OrphanStage::Begun),
+            (&unanswered.transaction, &OrphanStage::Asked(question)),
+            (&unused.transaction, &OrphanStage::Answered),
+            (&denied.transaction, &OrphanStage::Answered),
         ]
     );
     assert_eq!(ledger.recover(&ProcessId::is_alive).unwrap(), found);
-    assert_eq!(end_of(&ledger, &crashed), ["intent", "interrupted"]);
-    assert_eq!(end_of(&ledger, &unanswered), ["approval-requested", "approval-decided", "refused"]);
-    assert_eq!(end_of(&ledger, &unused), ["approval-requested", "approval-decided", "refused"]);
-    assert_eq!(end_of(&ledger, &denied), ["approval-requested", "approval-decided", "refused"]);
-    assert_eq!(end_of(&ledger, &running), ["intent"]);
+    assert_eq!(end_of(&ledger, &crashed), ["call-intended", "call-interrupted"]);
+    assert_eq!(end_of(&ledger, &unanswered), ["approval-requested", "approval-decided", "call-refused"]);
+    assert_eq!(end_of(&ledger, &unused), ["approval-requested", "approval-decided", "call-refused"]);
+    assert_eq!(end_of(&ledger, &denied), ["approval-requested", "approval-decided", "call-refused"]);
+    assert_eq!(end_of(&ledger, &running), ["call-intended"]);
     assert_eq!(end_of(&ledger, &asking), ["approval-requested"]);
-    assert_eq!(end_of(&ledger, &done), ["intent", "settled"]);
-    assert_eq!(end_of(&ledger, &unknown), ["intent"]);
+    assert_eq!(end_of(&ledger, &done), ["call-intended", "call-settled"]);
+    assert_eq!(end_of(&ledger, &unknown), ["call-intended"]);
     assert!(ledger.recover(&ProcessId::is_alive).unwrap().is_empty(), "there is nothing left to do");
     let verification = verify(&home.path, None).unwrap();
     assert_eq!(verification.incomplete, [running.transaction, unknown.transaction]);
@@ -80,7 +82,7 @@ fn a_crash_is_closed_once() {
             scope.spawn(|| home.open().recover(&ProcessId::is_alive).unwrap());
         }
     });
-    assert!(left.iter().all(|ids| end_of(&ledger, ids) == ["intent", "interrupted"]));
+    assert!(left.iter().all(|ids| end_of(&ledger, ids) == ["call-intended", "call-interrupted"]));
     assert!(ledger.append(&settled(&left[0])).is_err(), "too late");
     verify(&home.path, None).unwrap();
 }
@@ -95,8 +97,8 @@ fn a_recovered_question_is_answered_no() {
     let Event::ApprovalDecided(decision) = &records[0].event else { panic!() };
     assert_eq!((&decision.transaction, decision.answer), (&left.transaction, ApprovalAnswer::Expired));
     let records = ledger.reader().unwrap().about(left.transaction.as_str()).unwrap();
-    let life = ringfence_ledger::Life::of(records.iter().map(|record| &record.event)).unwrap();
-    assert_eq!(life.status(), Status::Refused);
+    let life = ringfence_ledger::Lifecycle::of(records.iter().map(|record| &record.event)).unwrap();
+    assert_eq!(life.status(), TransactionStatus::Refused);
     assert!(
         ledger.append(&answered(&left, ApprovalAnswer::Once)).is_err(),
         "an answer after that changes nothing"

@@ -4,22 +4,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ringfence_ledger::{
-    Anchor, AnchorError, Anchored, AppendError, BadProof, Checkpoint, Event, Expected, Flaw, Kind, Ledger,
-    Proof, ReadError, Settings, VerifyError, verify, verify_with,
+    AnchorError, AnchorLine, AppendError, ChainFlaw, Checkpoint, CheckpointAnchor, Event, ExpectedHead,
+    InclusionProof, Kind, Ledger, LedgerReadError, LedgerSettings, ProofError, VerifyError, verify,
+    verify_key, verify_with,
 };
 
-use crate::support::{Home, append_many, battery, ids, intent, settled};
+use crate::support::{Home, append_many, battery, ids, intent, person, settled};
 
 fn checkpoints(home: &Home) -> Vec<(u64, Checkpoint)> {
-    let records = Ledger::open_read(&home.path).unwrap().of_kinds(&[Kind::Checkpoint], 1000).unwrap();
+    let records = Ledger::open_read(&home.path).unwrap().of_kinds(&[Kind::CheckpointSigned], 1000).unwrap();
     let pair = |record: ringfence_ledger::Record| match record.event {
-        Event::Checkpoint(checkpoint) => (record.seq, checkpoint),
+        Event::CheckpointSigned(checkpoint) => (record.seq, checkpoint),
         other => panic!("{other:?}"),
     };
     records.into_iter().map(pair).collect()
 }
 
-fn check(home: &Home, expected: Expected<'_>) -> Result<(), VerifyError> {
+fn check(home: &Home, expected: ExpectedHead<'_>) -> Result<(), VerifyError> {
     verify_with(&home.path, expected, &mut |_| {}).map(drop)
 }
 
@@ -81,26 +82,26 @@ fn a_checkpoint_shows_a_cut_a_rewrite_and_another_chain() {
     let home = Home::with_records(8);
     let kept = home.open().checkpoint().unwrap().unwrap().checkpoint;
     append_many(&home.open(), 3);
-    let expected = Expected { checkpoint: Some(&kept), ..Expected::default() };
+    let expected = ExpectedHead { checkpoint: Some(&kept), ..ExpectedHead::default() };
     check(&home, expected).unwrap();
 
     let mut forged = kept.clone();
     forged.last = 4;
-    let with_forged = Expected { checkpoint: Some(&forged), ..Expected::default() };
+    let with_forged = ExpectedHead { checkpoint: Some(&forged), ..ExpectedHead::default() };
     assert!(check(&home, with_forged).is_err());
     let other = Home::with_records(20);
     assert!(check(&other, expected).is_err());
 
     home.sql("DELETE FROM record WHERE seq >= 6");
     let VerifyError::Broken(broken) = check(&home, expected).unwrap_err() else { panic!() };
-    assert_eq!((broken.seq, broken.what), (6, Flaw::Truncated { expected: 8 }));
+    assert_eq!((broken.seq, broken.what), (6, ChainFlaw::Truncated { expected: 8 }));
 }
 
 #[test]
 fn the_expected_key_must_have_signed() {
     let home = Home::with_records(3);
     let key = home.open().checkpoint().unwrap().unwrap().checkpoint.key;
-    let expected = |key| Expected { key: Some(key), ..Expected::default() };
+    let expected = |key| ExpectedHead { key: Some(key), ..ExpectedHead::default() };
     check(&home, expected(&key)).unwrap();
     let upper = key.to_uppercase();
     check(&home, expected(&upper)).unwrap();
@@ -128,7 +129,7 @@ fn a_checkpoint_that_does_not_hold_is_found() {
         home.open().checkpoint().unwrap();
         rewrite(&home, 6, |body| body.replacen(from, to, 1));
         let broken = home.broken();
-        let Flaw::Checkpoint { why } = &broken.what else { panic!("{from}: {broken}") };
+        let ChainFlaw::Checkpoint { why } = &broken.what else { panic!("{from}: {broken}") };
         assert!(broken.seq == 6 && why.contains(part), "{from}: {broken}");
     }
 }
@@ -171,7 +172,8 @@ fn a_key_hands_over_to_the_next_one() {
     let before = fs::read(home.path.with_extension("key")).unwrap();
     let new = ledger.rotate_key().unwrap();
     assert_ne!(fs::read(home.path.with_extension("key")).unwrap(), before);
-    assert_eq!(fs::read_dir(home.path.parent().unwrap()).unwrap().count(), 4, "no other key is left");
+    assert!(!home.path.with_extension("key.next").exists(), "no other key is left");
+    assert_eq!(fs::read_dir(home.path.parent().unwrap()).unwrap().count(), 5, "and beside it only the lock");
     append_many(&ledger, 3);
     ledger.checkpoint().unwrap();
     let verification = verify(&home.path, None).unwrap();
@@ -179,7 +181,7 @@ fn a_key_hands_over_to_the_next_one() {
     let made = checkpoints(&home);
     assert_eq!(made.iter().map(|(_, checkpoint)| &checkpoint.key).collect::<Vec<_>>(), [&old, &new]);
     for key in [&old, &new] {
-        check(&home, Expected { key: Some(key), ..Expected::default() }).unwrap();
+        check(&home, ExpectedHead { key: Some(key), ..ExpectedHead::default() }).unwrap();
     }
     // Another process that had the ledger open with the old key goes on with the new one.
     let third = home.open();
@@ -187,6 +189,30 @@ fn a_key_hands_over_to_the_next_one() {
     append_many(&third, 1);
     third.checkpoint().unwrap();
     assert_eq!(verify(&home.path, None).unwrap().keys.len(), 3);
+}
+
+/// A rotation that was cut off has left the key that the chain names under its next name: the next rotation starts from it.
+#[test]
+fn a_rotation_does_not_overwrite_the_key_that_the_chain_names() {
+    let home = Home::with_records(3);
+    let (key, next) = (home.path.with_extension("key"), home.path.with_extension("key.next"));
+    let before = fs::read(&key).unwrap();
+    let ledger = home.open();
+    ledger.rotate_key().unwrap();
+    fs::rename(&key, &next).unwrap();
+    fs::write(&key, &before).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    ledger.rotate_key().unwrap();
+    append_many(&home.open(), 1);
+    home.open().checkpoint().unwrap();
+    assert_eq!(verify(&home.path, None).unwrap().keys.len(), 3);
+    // What a rotation has left that never was written is no key of the chain, and does not become one.
+    let stray = Home::with_records(1);
+    fs::copy(stray.path.with_extension("key"), &next).unwrap();
+    let held = fs::read(&key).unwrap();
+    append_many(&home.open(), 1);
+    home.open().checkpoint().unwrap();
+    assert_eq!(fs::read(&key).unwrap(), held);
 }
 
 #[test]
@@ -197,7 +223,7 @@ fn a_hand_over_that_was_not_signed_is_found() {
         let seq = verify(&home.path, None).unwrap().records;
         rewrite(&home, seq, |body| body.replacen(&format!("\"{field}\":\""), &format!("\"{field}\":\"0"), 1));
         let broken = home.broken();
-        assert!(broken.seq == seq && matches!(broken.what, Flaw::KeyChange { .. }), "{broken}");
+        assert!(broken.seq == seq && matches!(broken.what, ChainFlaw::KeyChange { .. }), "{broken}");
     }
 }
 
@@ -209,14 +235,22 @@ fn without_its_key_a_chain_does_not_go_on() {
     fs::remove_file(&key).unwrap();
     let error = home.open().append(&battery(0)).unwrap_err();
     assert!(
-        matches!(&error, AppendError::Broken(broken) if matches!(broken.what, Flaw::Key { .. })),
+        matches!(&error, AppendError::Broken(broken) if matches!(broken.what, ChainFlaw::Key { .. })),
         "{error}"
     );
-    // Somebody else's key is noticed when something has to be signed.
-    drop(Home::with_records(1).path);
+    // The key of another chain, and what is no key, are noticed at the start.
     let other = Home::with_records(1);
-    fs::copy(other.path.with_extension("key"), &key).unwrap();
-    assert!(matches!(home.open().checkpoint(), Err(AppendError::Key(_))));
+    let others = fs::read(other.path.with_extension("key")).unwrap();
+    for wrong in [others.as_slice(), b"not a key\n"] {
+        fs::write(&key, wrong).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        let broken = home.open().broken();
+        assert!(
+            matches!(&broken, Some(broken) if matches!(broken.what, ChainFlaw::Key { .. })),
+            "{broken:?}"
+        );
+        assert!(matches!(home.open().append(&battery(0)), Err(AppendError::Broken(_))));
+    }
     fs::write(&key, &secret).unwrap();
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     assert!(matches!(home.open().checkpoint(), Err(AppendError::Key(_))));
@@ -226,6 +260,38 @@ fn without_its_key_a_chain_does_not_go_on() {
 }
 
 /// A process that has the ledger open reads the key again before it signs.
+/// Every append is refused then, so `verify` must not say that all is well.
+#[test]
+fn a_lost_key_is_found_though_the_chain_is_whole() {
+    let home = Home::with_records(3);
+    home.open().checkpoint().unwrap();
+    assert!(verify_key(&home.path).is_ok(), "control");
+    let key = home.path.with_extension("key");
+    let kept = fs::read(&key).unwrap();
+    let is_lost = || {
+        let found = verify_key(&home.path);
+        matches!(found, Err(VerifyError::Broken(broken)) if matches!(broken.what, ChainFlaw::Key { .. }))
+    };
+    fs::remove_file(&key).unwrap();
+    assert!(is_lost());
+    let mut random = kept.clone();
+    random[0] = if random[0] == b'0' { b'1' } else { b'0' };
+    fs::write(&key, &random).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(is_lost(), "another key");
+    fs::write(&key, "no key").unwrap();
+    assert!(is_lost());
+    verify(&home.path, None).unwrap();
+    // An interrupted rotation: the chain names the next key, and it is beside the old one.
+    fs::write(&key, &kept).unwrap();
+    home.open().rotate_key().unwrap();
+    assert!(verify_key(&home.path).is_ok());
+    fs::rename(&key, key.with_added_extension("next")).unwrap();
+    fs::write(&key, &kept).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(verify_key(&home.path).is_ok());
+}
+
 #[test]
 fn a_key_that_was_replaced_signs_nothing_more() {
     let (home, other) = (Home::with_records(3), Home::with_records(1));
@@ -248,7 +314,7 @@ fn a_key_that_was_replaced_signs_nothing_more() {
     assert_eq!(signed(), before + 1, "control: the key of the chain signs");
 }
 
-type Lie = (fn(&mut Proof), BadProof);
+type Lie = (fn(&mut InclusionProof), ProofError);
 
 #[test]
 fn a_proof_needs_nothing_but_the_key() {
@@ -258,26 +324,26 @@ fn a_proof_needs_nothing_but_the_key() {
     drop(ledger.append_all(&[intent(&ids), battery(1), settled(&ids), battery(2)]).unwrap());
     let reader = ledger.reader().unwrap();
     let error = reader.prove(ids.transaction.as_str()).unwrap_err();
-    assert!(matches!(error, ReadError::Unsigned { seq: 2 }), "{error}");
+    assert!(matches!(error, LedgerReadError::Unsigned { seq: 2 }), "{error}");
     let key = ledger.checkpoint().unwrap().unwrap().checkpoint.key;
     append_many(&ledger, 3);
     let proofs = reader.prove(ids.transaction.as_str()).unwrap();
     assert_eq!(proofs.iter().map(|proof| proof.seq).collect::<Vec<_>>(), [2, 4]);
     for proof in &proofs {
         let text = serde_json::to_string(proof).unwrap();
-        let proof: Proof = serde_json::from_str(&text).unwrap();
+        let proof: InclusionProof = serde_json::from_str(&text).unwrap();
         assert_eq!(proof.check(Some(&key)), Ok(()));
         assert_eq!(proof.check(None), Ok(()));
         let other = verify(&Home::with_records(1).path, None).unwrap().keys.remove(0);
-        assert_eq!(proof.check(Some(&other)), Err(BadProof::OtherKey));
+        assert_eq!(proof.check(Some(&other)), Err(ProofError::OtherKey));
         let lies: [Lie; 7] = [
-            (|proof| proof.body = Some("{}".to_owned()), BadProof::Body),
-            (|proof| proof.kind = "battery".to_owned(), BadProof::Record),
-            (|proof| proof.time = "2020-01-01T00:00:00.000000Z".to_owned(), BadProof::Record),
-            (|proof| proof.seq += 1, BadProof::Record),
-            (|proof| drop(proof.path.pop()), BadProof::Path),
-            (|proof| proof.checkpoint.root = "00".repeat(32), BadProof::Path),
-            (|proof| proof.checkpoint.head = "00".repeat(32), BadProof::Signature),
+            (|proof| proof.body = Some("{}".to_owned()), ProofError::Body),
+            (|proof| proof.kind = "battery-finished".to_owned(), ProofError::Record),
+            (|proof| proof.time = "2020-01-01T00:00:00.000000Z".to_owned(), ProofError::Record),
+            (|proof| proof.seq += 1, ProofError::Record),
+            (|proof| drop(proof.path.pop()), ProofError::Path),
+            (|proof| proof.checkpoint.root = "00".repeat(32), ProofError::Path),
+            (|proof| proof.checkpoint.head = "00".repeat(32), ProofError::Signature),
         ];
         for (lie, expected) in lies {
             let mut lied = proof.clone();
@@ -288,9 +354,10 @@ fn a_proof_needs_nothing_but_the_key() {
     assert_eq!(reader.prove("1").unwrap()[0].check(Some(&key)), Ok(()), "the first record, too");
 }
 
-fn anchored(home: &Home) -> (PathBuf, Settings) {
+fn anchored(home: &Home) -> (PathBuf, LedgerSettings) {
     let file = home.directory.path().join("anchor");
-    let settings = Settings { anchor: Some(Anchor::File(file.clone())), ..Settings::default() };
+    let settings =
+        LedgerSettings { anchor: Some(CheckpointAnchor::File(file.clone())), ..LedgerSettings::default() };
     (file, settings)
 }
 
@@ -323,7 +390,7 @@ fn an_older_copy_is_found_through_the_anchor() {
     assert!(ledger.unanchored().is_none());
     drop(ledger);
     let lines = fs::read_to_string(&file).unwrap();
-    let kept: Vec<Anchored> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kept: Vec<AnchorLine> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((kept.len(), &kept[1]), (2, &newest));
     append_many(&open(), 1);
 
@@ -332,8 +399,8 @@ fn an_older_copy_is_found_through_the_anchor() {
     append_many(&home.open(), 1);
     let error = open().append(&battery(0)).unwrap_err();
     let AppendError::Broken(broken) = error else { panic!("{error}") };
-    assert!(matches!(broken.what, Flaw::RolledBack { .. }), "{broken}");
-    let expected = Expected { checkpoint: Some(&newest.checkpoint), ..Expected::default() };
+    assert!(matches!(broken.what, ChainFlaw::RolledBack { .. }), "{broken}");
+    let expected = ExpectedHead { checkpoint: Some(&newest.checkpoint), ..ExpectedHead::default() };
     assert!(check(&home, expected).is_err(), "and through the checkpoint");
 }
 
@@ -350,13 +417,66 @@ fn another_ledger_in_its_place_is_found_through_the_anchor() {
     assert!(matches!(error, AppendError::Broken(_)), "{error}");
 }
 
+/// Breaks a ledger and puts it aside, as its operator would.
+fn restarted(home: &Home, settings: &LedgerSettings) {
+    home.sql("UPDATE record SET time = '2020-01-01T00:00:00.000000Z' WHERE seq = 3");
+    ringfence_ledger::restart(&home.path, settings, "known", person(0)).unwrap();
+}
+
+fn rolled_back(home: &Home, settings: &LedgerSettings) -> bool {
+    let broken = Ledger::open_with(&home.path, settings.clone()).unwrap().broken();
+    broken.is_some_and(|broken| matches!(broken.what, ChainFlaw::RolledBack { .. }))
+}
+
+/// That a chain continues some other one is no excuse: it must be the one that the anchor knows.
+#[test]
+fn a_ledger_that_continues_another_chain_is_found_through_the_anchor() {
+    let home = Home::with_records(4);
+    let (_, settings) = anchored(&home);
+    Ledger::open_with(&home.path, settings.clone()).unwrap().checkpoint().unwrap();
+    let own = snapshot(&home);
+    let other = Home::with_records(4);
+    restarted(&other, &LedgerSettings::default());
+    let files = snapshot(&other)
+        .into_iter()
+        .map(|(path, bytes)| (home.path.parent().unwrap().join(path.file_name().unwrap()), bytes));
+    put_back(&home, files.collect());
+    assert_eq!(home.open().broken(), None, "control: without the anchor nothing is wrong with it");
+    assert!(rolled_back(&home, &settings));
+    // Control: the ledger itself, and what continues it.
+    put_back(&home, own);
+    assert!(!rolled_back(&home, &settings));
+    restarted(&home, &settings);
+    assert!(!rolled_back(&home, &settings));
+    append_many(&Ledger::open_with(&home.path, settings).unwrap(), 1);
+}
+
+/// The copy from before a chain was put aside is an older copy, too.
+#[test]
+fn a_chain_that_was_put_aside_does_not_come_back() {
+    let home = Home::with_records(4);
+    let (_, settings) = anchored(&home);
+    let open = || Ledger::open_with(&home.path, settings.clone()).unwrap();
+    open().checkpoint().unwrap();
+    let older = snapshot(&home);
+    restarted(&home, &settings);
+    append_many(&open(), 1);
+    open().checkpoint().unwrap();
+    assert!(!rolled_back(&home, &settings), "control");
+    put_back(&home, older);
+    assert!(rolled_back(&home, &settings));
+    // After `restart` the ledger takes records again.
+    ringfence_ledger::restart(&home.path, &settings, "known", person(0)).unwrap();
+    assert!(!rolled_back(&home, &settings));
+}
+
 #[test]
 fn an_anchor_that_fails_is_told_and_costs_no_record() {
     let home = Home::with_records(4);
     let nowhere = home.directory.path().join("missing/anchor");
     let ledger = Ledger::open_with(
         &home.path,
-        Settings { anchor: Some(Anchor::File(nowhere)), ..Settings::default() },
+        LedgerSettings { anchor: Some(CheckpointAnchor::File(nowhere)), ..LedgerSettings::default() },
     )
     .unwrap();
     ledger.checkpoint().unwrap();
@@ -372,14 +492,15 @@ fn an_anchor_command_gets_the_checkpoint_and_a_limited_time() {
     let command = |script: &str, seconds| {
         let argv = ["/bin/sh", "-c", script, "sh"].map(Into::into).to_vec();
         let argv = [argv, vec![out.clone().into_os_string()]].concat();
-        let anchor = Anchor::Command { argv, timeout: Duration::from_secs(seconds) };
-        Ledger::open_with(&home.path, Settings { anchor: Some(anchor), ..Settings::default() }).unwrap()
+        let anchor = CheckpointAnchor::Command { argv, timeout: Duration::from_secs(seconds) };
+        Ledger::open_with(&home.path, LedgerSettings { anchor: Some(anchor), ..LedgerSettings::default() })
+            .unwrap()
     };
     let ledger = command("cat >\"$1\"", 60);
     let made = ledger.checkpoint().unwrap().unwrap();
     ledger.close().unwrap();
     assert!(ledger.unanchored().is_none());
-    let kept: Anchored = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
+    let kept: AnchorLine = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
     assert_eq!(kept, made);
     for (script, seconds, expected) in [("exit 3", 60, "failed"), ("sleep 600", 0, "longer")] {
         let ledger = command(script, seconds);

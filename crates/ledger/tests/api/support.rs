@@ -1,13 +1,15 @@
 use std::path::{Path, PathBuf};
 
 use ringfence_ledger::{
-    ApprovalAnswer, ApprovalDecision, ApprovalRequest, ApprovalVote, BatteryEntry, Break, Covers, Event,
-    GrantMade, Ledger, ProcessId, ReasonRule, Timestamp, Verdict, VerifyError, Vote, verify,
+    ApprovalAnswer, ApprovalDecision, ApprovalRequest, ApprovalVote, AttemptRecord, AttemptVerdictWord,
+    ChainBreak, Event, GrantRecord, GrantSubject, Ledger, ProcessId, ReasonRequirement, Timestamp,
+    VerifyError, Vote, verify,
 };
 use ringfence_types::{
-    Access, Backend, Bytes, Call, Card, Control, Decision, Exec, Exit, Fingerprint, GrantId, Layer, Level,
-    Limits, NetMode, Outcome, Posture, Principal, Profile, Quorum, Refusal, RefusalCode, Risk, Root,
-    SessionId, StandardInput, StreamSummary, TransactionId, WorkspaceId,
+    Access, ActionFingerprint, ApprovalPrompt, Backend, ByteString, Call, Control, ControlLevel, Decision,
+    ExecCall, ExitReason, GrantId, Limits, NetMode, Outcome, PolicyLayer, Posture, Principal, Profile,
+    Quorum, Refusal, RefusalCode, Risk, Root, RuleId, SessionId, StandardInput, StreamSummary, TransactionId,
+    WorkspaceId,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -41,12 +43,12 @@ impl Home {
         Connection::open(&self.path).unwrap().execute_batch(sql).unwrap();
     }
 
-    pub(crate) fn broken(&self) -> Break {
+    pub(crate) fn broken(&self) -> ChainBreak {
         broken(&self.path)
     }
 }
 
-pub(crate) fn broken(path: &Path) -> Break {
+pub(crate) fn broken(path: &Path) -> ChainBreak {
     match verify(path, None).unwrap_err() {
         VerifyError::Broken(broken) => broken,
         other => panic!("{other}"),
@@ -61,9 +63,12 @@ pub(crate) fn append_many(ledger: &Ledger, count: u32) {
 }
 
 pub(crate) fn battery(passed: u32) -> Event {
-    let entry =
-        BatteryEntry { id: "F1".to_owned(), verdict: Verdict::Held, detail: "é ∀ \"quoted\"".to_owned() };
-    Event::Battery { passed, total: 60, backend: Backend::Native, attempts: vec![entry] }
+    let entry = AttemptRecord {
+        id: "F1".to_owned(),
+        verdict: AttemptVerdictWord::Held,
+        detail: "é ∀ \"quoted\"".to_owned(),
+    };
+    Event::BatteryFinished { passed, total: 60, backend: Backend::Native, attempts: vec![entry] }
 }
 
 pub(crate) struct Ids {
@@ -88,33 +93,34 @@ pub(crate) fn started_by(session: &SessionId, process: Option<ProcessId>) -> Eve
         session: session.clone(),
         name: None,
         workspace_id: WorkspaceId::of_canonical_path(Path::new("/w")),
-        workspace: Bytes::from(&b"/w\xff"[..]),
+        workspace: ByteString::from(&b"/w\xff"[..]),
         profile: Profile::Workspace,
-        backend_wanted: None,
+        requested_backend: None,
         agent: Some("a".to_owned()),
         principal: person(0),
-        policy: "00".to_owned(),
+        policy_digest: "00".to_owned(),
         version: "0.1.0".to_owned(),
         process,
     }
 }
 
 pub(crate) fn call() -> Call {
-    Call::Exec(Exec {
-        argv: vec![Bytes::from("echo"), Bytes::from(&b"\xfe\0'\n"[..])],
-        cwd: Bytes::from("/w"),
-        env: vec![(Bytes::from("A"), Bytes::from("b"))],
+    Call::Exec(ExecCall {
+        argv: vec![ByteString::from("echo"), ByteString::from(&b"\xfe\0'\n"[..])],
+        cwd: ByteString::from("/w"),
+        env: vec![(ByteString::from("A"), ByteString::from("b"))],
+        ceiling: None,
         net: NetMode::None,
         stdin: StandardInput::None,
     })
 }
 
-pub(crate) fn fingerprint() -> Fingerprint {
-    Fingerprint::of(&call(), &roots())
+pub(crate) fn fingerprint() -> ActionFingerprint {
+    ActionFingerprint::of(&call(), &roots())
 }
 
 fn roots() -> Vec<Root> {
-    vec![Root { path: Bytes::from("/w"), access: Access::Write }]
+    vec![Root { path: ByteString::from("/w"), access: Access::Write }]
 }
 
 pub(crate) fn intent(ids: &Ids) -> Event {
@@ -122,21 +128,21 @@ pub(crate) fn intent(ids: &Ids) -> Event {
 }
 
 pub(crate) fn intent_by(ids: &Ids, grant: Option<GrantId>) -> Event {
-    Event::Intent {
+    Event::CallIntended {
         transaction: ids.transaction.clone(),
         session: ids.session.clone(),
         call: call(),
         fingerprint: fingerprint(),
         decision: Decision::Allow,
-        layer: Layer::Floor,
-        rule: "r".to_owned(),
+        layer: PolicyLayer::Floor,
+        rule: RuleId::PathRule.into(),
         grant,
         profile: Profile::Workspace,
-        policy: "00".to_owned(),
+        policy_digest: "00".to_owned(),
         roots: roots(),
         limits: Limits::default(),
         findings: Vec::new(),
-        by: None,
+        call_origin: None,
     }
 }
 
@@ -149,19 +155,19 @@ pub(crate) fn asked(ids: &Ids) -> Event {
         roots: roots(),
         fingerprint: fingerprint(),
         binding: "00".to_owned(),
-        next: None,
-        bound: Vec::new(),
-        rule: "guarded.unlisted".to_owned(),
-        layer: Layer::Floor,
+        binding_without_session: None,
+        bound_objects: Vec::new(),
+        rule: RuleId::GuardedUnlisted.into(),
+        layer: PolicyLayer::Floor,
         reason: "it is not on the list".to_owned(),
         risk: Risk::Medium,
         requester: Principal::Agent { session: ids.session.clone(), name: None },
-        expires: Timestamp::UNIX_EPOCH,
+        expires_at: Timestamp::UNIX_EPOCH,
         quorum: Quorum::default(),
-        reason_rule: ReasonRule::Optional,
-        offers: Vec::new(),
-        by: None,
-        card: Card { sentence: "Run echo".to_owned(), blocks: Vec::new(), fields: Vec::new() },
+        reason_requirement: ReasonRequirement::Optional,
+        grant_offers: Vec::new(),
+        call_origin: None,
+        prompt: ApprovalPrompt { sentence: "Run echo".to_owned(), blocks: Vec::new(), fields: Vec::new() },
     }))
 }
 
@@ -169,10 +175,10 @@ pub(crate) fn voted(ids: &Ids, uid: u32) -> Event {
     let transaction = ids.transaction.clone();
     Event::ApprovalVoted(ApprovalVote {
         transaction,
-        by: person(uid),
+        actor: person(uid),
         vote: Vote::Approve,
         reason: None,
-        shown: None,
+        credential: None,
     })
 }
 
@@ -182,70 +188,77 @@ pub(crate) fn answered(ids: &Ids, answer: ApprovalAnswer) -> Event {
         session: ids.session.clone(),
         fingerprint: fingerprint(),
         answer,
-        by: person(1),
+        actor: person(1),
         reason: None,
-        edited: None,
-        bound: Vec::new(),
+        replacement: None,
+        bound_objects: Vec::new(),
     }))
 }
 
 pub(crate) fn granted(ids: &Ids, uses: Option<u32>) -> (GrantId, Event) {
     let grant = GrantId::random().unwrap();
-    let made = GrantMade {
+    let made = GrantRecord {
         grant: grant.clone(),
         transaction: ids.transaction.clone(),
         session: ids.session.clone(),
         workspace: WorkspaceId::of_canonical_path(Path::new("/w")),
-        covers: Covers::Session { binding: "00".to_owned() },
+        covers: GrantSubject::Session { binding: "00".to_owned() },
         permits: "echo".to_owned(),
-        by: person(1),
-        expires: None,
-        uses,
+        actor: person(1),
+        expires_at: None,
+        max_uses: uses,
     };
-    (grant, Event::GrantMade(Box::new(made)))
+    (grant, Event::GrantCreated(Box::new(made)))
 }
 
 pub(crate) fn settled(ids: &Ids) -> Event {
     let stream = StreamSummary { bytes: 3, dropped: 0, sha256: "00".to_owned() };
     let outcome = Outcome {
-        exit: Exit::Code { code: 0 },
+        exit: ExitReason::Code { code: 0 },
         limit_hit: None,
         duration_ms: 7,
         stdout: stream.clone(),
         stderr: stream,
     };
-    Event::Settled {
+    Event::CallSettled {
         transaction: ids.transaction.clone(),
         session: ids.session.clone(),
         outcome: Some(outcome),
         failure: None,
-        left_to: None,
+        delegated_to: None,
         notes: Vec::new(),
     }
 }
 
 pub(crate) fn launched(ids: &Ids) -> Event {
-    let level = Level::Enforced { by: "mount".to_owned() };
+    let level = ControlLevel::Enforced { by: "mount".to_owned() };
     let posture = Posture {
         backend: Backend::Native,
         controls: [(Control::FsRead, level)].into(),
         landlock_abi: Some(7),
+        ceiling: None,
     };
-    Event::Launched {
+    Event::SandboxStarted {
         transaction: ids.transaction.clone(),
         session: ids.session.clone(),
         posture,
-        passed_over: Vec::new(),
+        skipped_backends: Vec::new(),
     }
 }
 
 pub(crate) fn refused(transaction: Option<&TransactionId>) -> Event {
     let refusal = Refusal {
         code: RefusalCode::Floor,
-        layer: Layer::Floor,
-        rule: "floor".to_owned(),
+        layer: PolicyLayer::Floor,
+        rule: RuleId::Floor.into(),
         message: "no".to_owned(),
         hint: None,
     };
-    Event::Refused { transaction: transaction.cloned(), session: None, call: Some(call()), refusal, by: None }
+    Event::CallRefused {
+        transaction: transaction.cloned(),
+        session: None,
+        call: Some(call()),
+        refusal,
+        call_origin: None,
+    }
 }

@@ -1,11 +1,12 @@
+use std::collections::BTreeSet;
 use std::fs;
 
-use ringfence_ledger::{AppendError, Break, Flaw, Head, VerifyError, verify};
+use ringfence_ledger::{AppendError, ChainBreak, ChainFlaw, ChainHead, VerifyError, verify};
 
-use crate::support::{Home, append_many, battery};
+use crate::support::{Home, append_many, battery, ids, intent, settled};
 
 /// The control of every test here: five untouched records verify.
-fn five() -> (Home, Head) {
+fn five() -> (Home, ChainHead) {
     let home = Home::with_records(5);
     let verification = verify(&home.path, None).unwrap();
     assert_eq!(verification.records, 5);
@@ -15,27 +16,27 @@ fn five() -> (Home, Head) {
 /// D4: whatever is edited, taken out or put elsewhere.
 #[test]
 fn edits_are_found_where_they_are() {
-    let mismatch = Flaw::HashMismatch;
+    let mismatch = ChainFlaw::HashMismatch;
     let swap = "UPDATE record SET seq = -1 WHERE seq = 2; UPDATE record SET seq = 2 WHERE seq = 4;
                 UPDATE record SET seq = 4 WHERE seq = -1";
     let insert = "UPDATE record SET seq = -seq WHERE seq >= 3; UPDATE record SET seq = 1 - seq WHERE seq < 0;
                   INSERT INTO record SELECT 3, time, kind, ids, digest, hash, body FROM record WHERE seq = 2";
     let edits = [
-        ("UPDATE record SET body = replace(body, '60', '61') WHERE seq = 3", 3, Flaw::BodyMismatch),
-        ("UPDATE record SET body = NULL WHERE seq = 3", 3, Flaw::BodyGone),
-        ("UPDATE record SET body = NULL WHERE seq = 1", 1, Flaw::BodyGone),
+        ("UPDATE record SET body = replace(body, '60', '61') WHERE seq = 3", 3, ChainFlaw::BodyMismatch),
+        ("UPDATE record SET body = NULL WHERE seq = 3", 3, ChainFlaw::BodyGone),
+        ("UPDATE record SET body = NULL WHERE seq = 1", 1, ChainFlaw::BodyGone),
         ("UPDATE record SET digest = upper(digest) WHERE seq = 3", 3, mismatch.clone()),
         ("UPDATE record SET ids = 'tx_1' WHERE seq = 3", 3, mismatch.clone()),
         ("UPDATE record SET time = '2020-01-01T00:00:00.000000Z' WHERE seq = 1", 1, mismatch.clone()),
-        ("UPDATE record SET kind = 'intent' WHERE seq = 2", 2, mismatch.clone()),
+        ("UPDATE record SET kind = 'call-intended' WHERE seq = 2", 2, mismatch.clone()),
         (
             "UPDATE record SET hash = replace(hash, substr(hash, 1, 1), 'x') WHERE seq = 4",
             4,
             mismatch.clone(),
         ),
         ("UPDATE record SET hash = upper(hash) WHERE seq = 5", 5, mismatch.clone()),
-        ("DELETE FROM record WHERE seq = 3", 3, Flaw::Gap { found: 4 }),
-        ("DELETE FROM record WHERE seq = 1", 1, Flaw::Gap { found: 2 }),
+        ("DELETE FROM record WHERE seq = 3", 3, ChainFlaw::Gap { found: 4 }),
+        ("DELETE FROM record WHERE seq = 1", 1, ChainFlaw::Gap { found: 2 }),
         (swap, 2, mismatch.clone()),
         (insert, 3, mismatch.clone()),
         (
@@ -46,14 +47,65 @@ fn edits_are_found_where_they_are() {
         (
             "INSERT INTO record SELECT 9, time, kind, ids, digest, hash, body FROM record WHERE seq = 5",
             6,
-            Flaw::Gap { found: 9 },
+            ChainFlaw::Gap { found: 9 },
         ),
     ];
     for (sql, seq, what) in edits {
         let (home, _) = five();
         home.sql(sql);
-        assert_eq!(home.broken(), Break { seq, what }, "{sql}");
+        assert_eq!(home.broken(), ChainBreak { seq, what }, "{sql}");
     }
+}
+
+/// Every table and every column of the file. A column that is added without a mutation here makes this fail.
+#[test]
+fn every_column_is_held_by_the_chain() {
+    let columns = [
+        ("schema", "version", "UPDATE schema SET version = 99"),
+        ("record", "seq", "UPDATE record SET seq = 99 WHERE seq = 3"),
+        ("record", "time", "UPDATE record SET time = '2020-01-01T00:00:00.000000Z' WHERE seq = 3"),
+        ("record", "kind", "UPDATE record SET kind = 'call-settled' WHERE seq = 3"),
+        ("record", "ids", "UPDATE record SET ids = 'tx_1' WHERE seq = 3"),
+        ("record", "digest", "UPDATE record SET digest = upper(digest) WHERE seq = 3"),
+        ("record", "hash", "UPDATE record SET hash = upper(hash) WHERE seq = 3"),
+        ("record", "body", "UPDATE record SET body = body || ' ' WHERE seq = 3"),
+        ("record", "body", "UPDATE record SET body = NULL WHERE seq = 3"),
+        ("mention", "id", "UPDATE mention SET id = id || 'x'"),
+        ("mention", "seq", "UPDATE mention SET seq = seq + 100"),
+        ("claim", "key", "UPDATE claim SET key = key || 'x'"),
+        ("claim", "seq", "UPDATE claim SET seq = seq + 1"),
+        ("open", "id", "UPDATE open SET id = id || 'x'"),
+        ("open", "seq", "UPDATE open SET seq = seq + 1"),
+    ];
+    let rows = [
+        ("record", "", "DELETE FROM record WHERE seq = 3"),
+        ("mention", "", "DELETE FROM mention"),
+        ("claim", "", "DELETE FROM claim"),
+        ("open", "", "DELETE FROM open"),
+        ("mention", "", "INSERT INTO mention VALUES ('tx_1', 3)"),
+        ("claim", "", "INSERT INTO claim VALUES ('decided tx_1', 3)"),
+        ("open", "", "INSERT INTO open VALUES ('tx_1', 3)"),
+    ];
+    for (table, column, sql) in columns.iter().chain(&rows) {
+        let home = Home::with_records(2);
+        let (ledger, over) = (home.open(), ids());
+        for event in [intent(&over), settled(&over), intent(&ids())] {
+            ledger.append(&event).map(drop).unwrap();
+        }
+        drop(ledger);
+        verify(&home.path, None).unwrap();
+        home.sql(sql);
+        assert!(verify(&home.path, None).is_err(), "{table} {column}: {sql}");
+    }
+    let home = Home::with_records(1);
+    let connection = rusqlite::Connection::open(&home.path).unwrap();
+    let sql = "SELECT t.name || ' ' || c.name FROM sqlite_schema t, pragma_table_info(t.name) c
+        WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'";
+    let mut statement = connection.prepare(sql).unwrap();
+    let found: rusqlite::Result<BTreeSet<String>> =
+        statement.query_map([], |row| row.get(0)).unwrap().collect();
+    let tried = columns.iter().map(|(table, column, _)| format!("{table} {column}")).collect();
+    assert_eq!(found.unwrap(), tried);
 }
 
 #[test]
@@ -65,7 +117,7 @@ fn rows_of_other_types_are_malformed() {
          DROP TABLE record; ALTER TABLE loose RENAME TO record",
     );
     let broken = home.broken();
-    assert!(broken.seq == 2 && matches!(broken.what, Flaw::Malformed { .. }), "{broken}");
+    assert!(broken.seq == 2 && matches!(broken.what, ChainFlaw::Malformed { .. }), "{broken}");
 }
 
 #[test]
@@ -73,7 +125,7 @@ fn a_negative_number_is_malformed() {
     let (home, _) = five();
     home.sql("INSERT INTO record SELECT -7, time, kind, ids, digest, hash, body FROM record WHERE seq = 5");
     let broken = home.broken();
-    assert!(broken.seq == 1 && matches!(broken.what, Flaw::Malformed { .. }), "{broken}");
+    assert!(broken.seq == 1 && matches!(broken.what, ChainFlaw::Malformed { .. }), "{broken}");
 }
 
 #[test]
@@ -82,7 +134,7 @@ fn a_cut_end_is_seen_by_who_knows_the_head() {
     home.sql("DELETE FROM record WHERE seq = 5");
     assert_eq!(verify(&home.path, None).unwrap().records, 4, "without an anchor nothing can be seen");
     let VerifyError::Broken(broken) = verify(&home.path, Some(&head)).unwrap_err() else { panic!() };
-    assert_eq!(broken, Break { seq: 5, what: Flaw::Truncated { expected: 5 } });
+    assert_eq!(broken, ChainBreak { seq: 5, what: ChainFlaw::Truncated { expected: 5 } });
 }
 
 #[test]
@@ -92,7 +144,7 @@ fn a_chain_written_anew_is_seen_by_who_knows_the_head() {
     append_many(&home.open(), 3);
     assert_eq!(verify(&home.path, None).unwrap().records, 6);
     let VerifyError::Broken(broken) = verify(&home.path, Some(&head)).unwrap_err() else { panic!() };
-    assert_eq!(broken, Break { seq: 5, what: Flaw::Rewritten });
+    assert_eq!(broken, ChainBreak { seq: 5, what: ChainFlaw::Rewritten });
 }
 
 #[test]
@@ -125,9 +177,9 @@ fn nothing_is_appended_to_a_broken_end() {
 #[test]
 fn nothing_is_appended_after_the_end_changed_under_us() {
     for (sql, what) in [
-        ("DELETE FROM record WHERE seq = 5", Flaw::Truncated { expected: 5 }),
-        ("DELETE FROM record", Flaw::Truncated { expected: 5 }),
-        ("UPDATE record SET body = '{}' WHERE seq = 5", Flaw::BodyMismatch),
+        ("DELETE FROM record WHERE seq = 5", ChainFlaw::Truncated { expected: 5 }),
+        ("DELETE FROM record", ChainFlaw::Truncated { expected: 5 }),
+        ("UPDATE record SET body = '{}' WHERE seq = 5", ChainFlaw::BodyMismatch),
     ] {
         let (home, _) = five();
         let ledger = home.open();
@@ -145,7 +197,7 @@ fn nothing_is_appended_after_the_end_was_rewritten_under_us() {
     home.sql("DELETE FROM record WHERE seq >= 4");
     append_many(&home.open(), 4);
     let AppendError::Broken(broken) = ledger.append(&battery(0)).unwrap_err() else { panic!() };
-    assert_eq!(broken, Break { seq: 5, what: Flaw::Rewritten });
+    assert_eq!(broken, ChainBreak { seq: 5, what: ChainFlaw::Rewritten });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use ringfence_ledger::{AppendError, ApprovalAnswer, OutOfOrder, verify};
+use ringfence_ledger::{AppendError, ApprovalAnswer, LifecycleError, verify};
 
 use crate::support::{Home, answered, asked, battery, ids, intent, settled, voted};
 
@@ -70,7 +70,7 @@ fn of_many_answers_one_wins() {
         let question = ids();
         drop(shared.append(&asked(&question)).unwrap());
         let barrier = Barrier::new(16);
-        let answers = [ApprovalAnswer::Once, ApprovalAnswer::Denied];
+        let answers = [ApprovalAnswer::Once, ApprovalAnswer::Deny];
         let won = AtomicU32::new(0);
         thread::scope(|scope| {
             for number in 0..16_usize {
@@ -82,7 +82,7 @@ fn of_many_answers_one_wins() {
                     match ledger.append(&answered(question, answers[number % 2])) {
                         Ok(_) => drop(won.fetch_add(1, Ordering::Relaxed)),
                         Err(AppendError::OutOfOrder { why, .. }) => {
-                            assert_eq!(why, OutOfOrder::AnsweredTwice)
+                            assert_eq!(why, LifecycleError::AnsweredTwice)
                         }
                         Err(other) => panic!("{other}"),
                     }
@@ -102,7 +102,7 @@ fn a_person_votes_once_wherever_they_sit() {
     drop(here.append(&asked(&question)).unwrap());
     drop(here.append(&voted(&question, 7)).unwrap());
     let again = there.append(&voted(&question, 7)).unwrap_err();
-    assert!(matches!(again, AppendError::OutOfOrder { why: OutOfOrder::VotedTwice, .. }), "{again}");
+    assert!(matches!(again, AppendError::OutOfOrder { why: LifecycleError::VotedTwice, .. }), "{again}");
     drop(there.append(&voted(&question, 8)).unwrap());
 }
 

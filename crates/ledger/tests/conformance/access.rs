@@ -6,17 +6,17 @@ use std::path::Path;
 use std::process::Command;
 
 use ringfence_ledger::{
-    AppendError, ConnectError, DatabaseVerification, Expected, Ledger, Node, OpenError, Settings,
-    verify_database,
+    AppendError, ConnectError, DatabaseVerification, ExpectedHead, Ledger, LedgerNode, LedgerOpenError,
+    LedgerSettings, verify_database,
 };
 
 use crate::bounded;
 use crate::cluster::{Cluster, Database, OWNER, shared, succeeded, write_private};
 use crate::events::{battery, ids, intent, settled};
 
-fn refused(node: &Node) -> ConnectError {
-    match Ledger::connect(node, Settings::default()) {
-        Err(OpenError::Connect(error)) => {
+fn refused(node: &LedgerNode) -> ConnectError {
+    match Ledger::connect(node, LedgerSettings::default()) {
+        Err(LedgerOpenError::Connect(error)) => {
             assert!(error.hint().is_some(), "{error:?}");
             *error
         }
@@ -51,15 +51,15 @@ fn the_rights_in_the_manual_are_enough_and_no_more() {
     let role = role(&database, "");
     assert!(matches!(refused(&database.node_as("alpha", &role)), ConnectError::Denied { .. }));
     database.sql(&rights(&role));
-    let ledger = Ledger::connect(&database.node_as("alpha", &role), Settings::default()).unwrap();
+    let ledger = Ledger::connect(&database.node_as("alpha", &role), LedgerSettings::default()).unwrap();
     let ids = ids();
     for event in [battery(1), intent(&ids), settled(&ids)] {
         drop(ledger.append(&event).unwrap());
     }
-    let new = Ledger::connect(&database.node_as("beta", &role), Settings::default()).unwrap();
+    let new = Ledger::connect(&database.node_as("beta", &role), LedgerSettings::default()).unwrap();
     drop(new.append(&battery(1)).unwrap());
     assert_eq!(
-        verify_database(&database.node_as("alpha", &role), Expected::default())
+        verify_database(&database.node_as("alpha", &role), ExpectedHead::default())
             .and_then(DatabaseVerification::whole)
             .unwrap()
             .len(),
@@ -73,6 +73,14 @@ fn the_rights_in_the_manual_are_enough_and_no_more() {
         ("DELETE FROM ringfence.head", "chain"),
         ("TRUNCATE ringfence.record", "all"),
         ("DROP TABLE ringfence.mention", "table"),
+        ("INSERT INTO ringfence.record (chain, seq, place, time, kind, ids, digest, hash) OVERRIDING SYSTEM VALUE
+            VALUES (9, 9, -9, '', '', '', '', '')", "a place of one's choice"),
+        ("INSERT INTO ringfence.head (chain, id, node, seq, hash) OVERRIDING SYSTEM VALUE VALUES (9, 'x', 'x', 1, '')", "a number"),
+        ("INSERT INTO ringfence.schema VALUES (99)", "version"),
+        ("CREATE FUNCTION ringfence.sha256(bytea) RETURNS bytea LANGUAGE sql AS 'SELECT $1'", "function"),
+        ("ALTER TABLE ringfence.record DISABLE TRIGGER ALL", "triggers"),
+        ("ALTER TABLE ringfence.record ENABLE ROW LEVEL SECURITY", "row security"),
+        ("SELECT setval('ringfence.record_place_seq', 1)", "sequence"),
     ] {
         let as_role = format!("SET ROLE {role}; {attempt}");
         assert!(!database.cluster.psql(&database.name, &as_role).status.success(), "{name}");
@@ -91,7 +99,7 @@ fn who_may_only_read_reads() {
     ));
     let reader = Ledger::connect_read(&database.node_as("alpha", &role)).unwrap();
     assert_eq!(reader.tail(1).unwrap()[0].event, battery(1));
-    let ledger = Ledger::connect(&database.node_as("alpha", &role), Settings::default()).unwrap();
+    let ledger = Ledger::connect(&database.node_as("alpha", &role), LedgerSettings::default()).unwrap();
     let error = ledger.append(&battery(2)).unwrap_err();
     assert!(matches!(&error, AppendError::Server(_)) && error.hint().is_some(), "{error:?}");
     assert_eq!(reader.tail(5).unwrap().len(), 2);
@@ -108,7 +116,7 @@ fn tables_that_are_not_ours_are_refused() {
     assert!(matches!(refused(&without.node_as("alpha", &role)), ConnectError::NoSchema { .. }));
     let none = Ledger::connect_read(&without.node("alpha"));
     assert!(
-        matches!(&none, Err(OpenError::Connect(error)) if matches!(**error, ConnectError::NoSchema { .. })),
+        matches!(&none, Err(LedgerOpenError::Connect(error)) if matches!(**error, ConnectError::NoSchema { .. })),
         "{none:?}"
     );
     let other = shared().database();
@@ -126,7 +134,7 @@ fn tables_that_are_not_ours_are_refused() {
 fn a_server_that_takes_no_writes_is_refused() {
     let database = shared().database();
     let role = granted_after_begin(&database);
-    let ledger = Ledger::connect(&database.node_as("alpha", &role), Settings::default()).unwrap();
+    let ledger = Ledger::connect(&database.node_as("alpha", &role), LedgerSettings::default()).unwrap();
     drop(ledger.append(&battery(1)).unwrap());
     database.sql(&format!("ALTER ROLE {role} SET default_transaction_read_only = on"));
     assert!(matches!(refused(&database.node_as("alpha", &role)), ConnectError::ReadOnly));
@@ -151,7 +159,7 @@ fn too_many_connections_are_said_to_be_that() {
     let role = granted_after_begin(&database);
     database.sql(&format!("ALTER ROLE {role} CONNECTION LIMIT 1"));
     let node = database.node_as("alpha", &role);
-    let first = Ledger::connect(&node, Settings::default()).unwrap();
+    let first = Ledger::connect(&node, LedgerSettings::default()).unwrap();
     assert!(matches!(refused(&node), ConnectError::Crowded { .. }));
     drop(first);
 }
@@ -159,7 +167,7 @@ fn too_many_connections_are_said_to_be_that() {
 #[test]
 fn what_is_not_there_is_said_to_be_missing() {
     let database = shared().database();
-    let node = |url: String| Node::in_directory(&url, &database.state("alpha"), "alpha").unwrap();
+    let node = |url: String| LedgerNode::in_directory(&url, &database.state("alpha"), "alpha").unwrap();
     let directory = database.cluster.directory.display();
     let no_database = node(format!("postgres://{OWNER}@/nothing?host={directory}"));
     assert!(matches!(refused(&no_database), ConnectError::NoDatabase { .. }));
@@ -196,7 +204,7 @@ fn the_password_comes_from_a_file_and_is_never_said() {
     let file = directory.path().join("passwords");
     let node = || {
         let url = format!("{}&passfile={}", database.url("guarded"), file.display());
-        Node::in_directory(&url, &database.state("alpha"), "alpha").unwrap()
+        LedgerNode::in_directory(&url, &database.state("alpha"), "alpha").unwrap()
     };
     let without = database.node_as("alpha", "guarded");
     assert!(matches!(refused(&without), ConnectError::NotLetIn { .. }));
@@ -206,7 +214,7 @@ fn the_password_comes_from_a_file_and_is_never_said() {
     assert!(!format!("{error:?} {error}").contains("wrong"));
     let escaped = secret.replace('\\', "\\\\").replace(':', "\\:");
     write_private(&file, &format!("*:*:other:guarded:wrong\n*:*:*:guarded:{escaped}\n"));
-    let ledger = Ledger::connect(&node(), Settings::default()).unwrap();
+    let ledger = Ledger::connect(&node(), LedgerSettings::default()).unwrap();
     drop(ledger.append(&battery(1)).unwrap());
     assert!(!format!("{ledger:?} {:?}", node()).contains("cret"));
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
@@ -237,11 +245,12 @@ fn over_the_network_the_server_has_to_show_who_it_is() {
     let database = cluster.database();
     let node = |host: &str, options: &str| {
         let url = format!("postgres://{OWNER}@{host}:{port}/{}?{options}", database.name);
-        Node::in_directory(&url, &database.state("alpha"), "alpha").unwrap()
+        LedgerNode::in_directory(&url, &database.state("alpha"), "alpha").unwrap()
     };
     let trusted =
         |directory: &Path| format!("sslmode=verify-full&sslrootcert={}/server.crt", directory.display());
-    let ledger = Ledger::connect(&node("localhost", &trusted(ours.path())), Settings::default()).unwrap();
+    let ledger =
+        Ledger::connect(&node("localhost", &trusted(ours.path())), LedgerSettings::default()).unwrap();
     drop(ledger.append(&battery(1)).unwrap());
     assert_eq!(database.sql("SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE s.ssl AND a.application_name = 'ringfence'"), "1");
     for (host, options) in [("localhost", trusted(theirs.path())), ("127.0.0.1", trusted(ours.path()))] {

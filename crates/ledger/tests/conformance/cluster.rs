@@ -13,7 +13,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_ledger::{Ledger, Node, Settings};
+use ringfence_ledger::{Ledger, LedgerNode, LedgerSettings};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bounded;
@@ -346,16 +346,16 @@ impl Database<'_> {
         self.state.path().join(node)
     }
 
-    pub(crate) fn node(&self, name: &str) -> Node {
+    pub(crate) fn node(&self, name: &str) -> LedgerNode {
         self.node_as(name, OWNER)
     }
 
-    pub(crate) fn node_as(&self, name: &str, role: &str) -> Node {
-        Node::in_directory(&self.url(role), &self.state(name), name).unwrap()
+    pub(crate) fn node_as(&self, name: &str, role: &str) -> LedgerNode {
+        LedgerNode::in_directory(&self.url(role), &self.state(name), name).unwrap()
     }
 
     pub(crate) fn open(&self, node: &str) -> Ledger {
-        Ledger::connect(&self.node(node), Settings::default()).unwrap()
+        Ledger::connect(&self.node(node), LedgerSettings::default()).unwrap()
     }
 
     pub(crate) fn sql(&self, sql: &str) -> String {
@@ -363,7 +363,7 @@ impl Database<'_> {
     }
 
     pub(crate) fn verified(&self) -> Vec<ringfence_ledger::Verification> {
-        ringfence_ledger::verify_database(&self.node("any"), ringfence_ledger::Expected::default())
+        ringfence_ledger::verify_database(&self.node("any"), ringfence_ledger::ExpectedHead::default())
             .and_then(ringfence_ledger::DatabaseVerification::whole)
             .unwrap()
     }

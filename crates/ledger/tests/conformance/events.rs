@@ -1,12 +1,13 @@
 use std::path::Path;
 
 use ringfence_ledger::{
-    ApprovalAnswer, ApprovalDecision, ApprovalRequest, ApprovalVote, BatteryEntry, Covers, Event, GrantMade,
-    ReasonRule, Timestamp, Verdict, Vote,
+    ApprovalAnswer, ApprovalDecision, ApprovalRequest, ApprovalVote, AttemptRecord, AttemptVerdictWord,
+    Event, GrantRecord, GrantSubject, ReasonRequirement, Timestamp, Vote,
 };
 use ringfence_types::{
-    Access, Backend, Bytes, Call, Card, Decision, Exec, Fingerprint, GrantId, Layer, Limits, NetMode,
-    Principal, Profile, Quorum, Risk, Root, SessionId, StandardInput, TransactionId, WorkspaceId,
+    Access, ActionFingerprint, ApprovalPrompt, Backend, ByteString, Call, Decision, ExecCall, GrantId,
+    Limits, NetMode, PolicyLayer, Principal, Profile, Quorum, Risk, Root, RuleId, SessionId, StandardInput,
+    TransactionId, WorkspaceId,
 };
 
 pub(crate) struct Ids {
@@ -19,11 +20,12 @@ pub(crate) fn ids() -> Ids {
 }
 
 pub(crate) fn battery(passed: u32) -> Event {
-    let entry =
-        BatteryEntry {
-            id: "F1".to_owned(), verdict: Verdict::Held, detail: "é ∀ \"quoted\" \0".to_owned()
-        };
-    Event::Battery { passed, total: 60, backend: Backend::Native, attempts: vec![entry] }
+    let entry = AttemptRecord {
+        id: "F1".to_owned(),
+        verdict: AttemptVerdictWord::Held,
+        detail: "é ∀ \"quoted\" \0".to_owned(),
+    };
+    Event::BatteryFinished { passed, total: 60, backend: Backend::Native, attempts: vec![entry] }
 }
 
 pub(crate) fn person(uid: u32) -> Principal {
@@ -31,17 +33,18 @@ pub(crate) fn person(uid: u32) -> Principal {
 }
 
 fn call() -> Call {
-    Call::Exec(Exec {
-        argv: vec![Bytes::from("echo"), Bytes::from(&b"\xfe\0'\n"[..])],
-        cwd: Bytes::from("/w"),
+    Call::Exec(ExecCall {
+        argv: vec![ByteString::from("echo"), ByteString::from(&b"\xfe\0'\n"[..])],
+        cwd: ByteString::from("/w"),
         env: Vec::new(),
+        ceiling: None,
         net: NetMode::None,
         stdin: StandardInput::None,
     })
 }
 
 fn roots() -> Vec<Root> {
-    vec![Root { path: Bytes::from("/w"), access: Access::Write }]
+    vec![Root { path: ByteString::from("/w"), access: Access::Write }]
 }
 
 pub(crate) fn intent(ids: &Ids) -> Event {
@@ -49,21 +52,21 @@ pub(crate) fn intent(ids: &Ids) -> Event {
 }
 
 pub(crate) fn intent_by(ids: &Ids, grant: Option<GrantId>) -> Event {
-    Event::Intent {
+    Event::CallIntended {
         transaction: ids.transaction.clone(),
         session: ids.session.clone(),
         call: call(),
-        fingerprint: Fingerprint::of(&call(), &roots()),
+        fingerprint: ActionFingerprint::of(&call(), &roots()),
         decision: Decision::Allow,
-        layer: Layer::Floor,
-        rule: "r".to_owned(),
+        layer: PolicyLayer::Floor,
+        rule: RuleId::PathRule.into(),
         grant,
         profile: Profile::Workspace,
-        policy: "00".to_owned(),
+        policy_digest: "00".to_owned(),
         roots: roots(),
         limits: Limits::default(),
         findings: Vec::new(),
-        by: None,
+        call_origin: None,
     }
 }
 
@@ -74,21 +77,21 @@ pub(crate) fn asked(ids: &Ids) -> Event {
         workspace: WorkspaceId::of_canonical_path(Path::new("/w")),
         call: call(),
         roots: roots(),
-        fingerprint: Fingerprint::of(&call(), &roots()),
+        fingerprint: ActionFingerprint::of(&call(), &roots()),
         binding: "00".to_owned(),
-        next: None,
-        bound: Vec::new(),
-        rule: "guarded.unlisted".to_owned(),
-        layer: Layer::Floor,
+        binding_without_session: None,
+        bound_objects: Vec::new(),
+        rule: RuleId::GuardedUnlisted.into(),
+        layer: PolicyLayer::Floor,
         reason: "it is not on the list".to_owned(),
         risk: Risk::Medium,
         requester: Principal::Agent { session: ids.session.clone(), name: None },
-        expires: Timestamp::UNIX_EPOCH,
+        expires_at: Timestamp::UNIX_EPOCH,
         quorum: Quorum::default(),
-        reason_rule: ReasonRule::Optional,
-        offers: Vec::new(),
-        by: None,
-        card: Card { sentence: "Run echo".to_owned(), blocks: Vec::new(), fields: Vec::new() },
+        reason_requirement: ReasonRequirement::Optional,
+        grant_offers: Vec::new(),
+        call_origin: None,
+        prompt: ApprovalPrompt { sentence: "Run echo".to_owned(), blocks: Vec::new(), fields: Vec::new() },
     }))
 }
 
@@ -96,10 +99,10 @@ pub(crate) fn voted(ids: &Ids, uid: u32) -> Event {
     let transaction = ids.transaction.clone();
     Event::ApprovalVoted(ApprovalVote {
         transaction,
-        by: person(uid),
+        actor: person(uid),
         vote: Vote::Approve,
         reason: None,
-        shown: None,
+        credential: None,
     })
 }
 
@@ -107,38 +110,38 @@ pub(crate) fn answered(ids: &Ids, answer: ApprovalAnswer) -> Event {
     Event::ApprovalDecided(Box::new(ApprovalDecision {
         transaction: ids.transaction.clone(),
         session: ids.session.clone(),
-        fingerprint: Fingerprint::of(&call(), &roots()),
+        fingerprint: ActionFingerprint::of(&call(), &roots()),
         answer,
-        by: person(1),
+        actor: person(1),
         reason: None,
-        edited: None,
-        bound: Vec::new(),
+        replacement: None,
+        bound_objects: Vec::new(),
     }))
 }
 
 pub(crate) fn granted(ids: &Ids, uses: Option<u32>) -> (GrantId, Event) {
     let grant = GrantId::random().unwrap();
-    let made = GrantMade {
+    let made = GrantRecord {
         grant: grant.clone(),
         transaction: ids.transaction.clone(),
         session: ids.session.clone(),
         workspace: WorkspaceId::of_canonical_path(Path::new("/w")),
-        covers: Covers::Session { binding: "00".to_owned() },
+        covers: GrantSubject::Session { binding: "00".to_owned() },
         permits: "echo".to_owned(),
-        by: person(1),
-        expires: None,
-        uses,
+        actor: person(1),
+        expires_at: None,
+        max_uses: uses,
     };
-    (grant, Event::GrantMade(Box::new(made)))
+    (grant, Event::GrantCreated(Box::new(made)))
 }
 
 pub(crate) fn settled(ids: &Ids) -> Event {
-    Event::Settled {
+    Event::CallSettled {
         transaction: ids.transaction.clone(),
         session: ids.session.clone(),
         outcome: None,
         failure: Some("none".to_owned()),
-        left_to: None,
+        delegated_to: None,
         notes: Vec::new(),
     }
 }

@@ -10,9 +10,10 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_ledger::store::StoreError;
+use ringfence_ledger::store::ChainStoreError;
 use ringfence_ledger::{
-    AppendError, DatabaseVerification, Event, Expected, Filter, Ledger, Node, Settings, verify_database,
+    AppendError, DatabaseVerification, Event, ExpectedHead, Ledger, LedgerNode, LedgerSettings, RecordFilter,
+    verify_database,
 };
 use rustix::process::Signal;
 
@@ -37,9 +38,9 @@ fn check_numbers(ledger: &Ledger, acknowledged: &Acknowledged) {
     let mut found: HashMap<u32, (u64, String)> = HashMap::new();
     let reader = ledger.reader().unwrap();
     reader
-        .each(&Filter::default(), |listed| {
+        .each(&RecordFilter::default(), |listed| {
             let record = listed.whole().unwrap();
-            if let Event::Battery { passed, .. } = record.event {
+            if let Event::BatteryFinished { passed, .. } = record.event {
                 assert!(found.insert(passed, (record.seq, record.hash)).is_none(), "{passed} is there twice");
             }
             std::ops::ControlFlow::Continue(())
@@ -124,9 +125,9 @@ impl Between {
         Told { mischief: self.mischief.clone(), held: self.held.clone(), answers: self.answers.clone() }
     }
 
-    fn node(&self, database: &Database<'_>) -> Node {
+    fn node(&self, database: &Database<'_>) -> LedgerNode {
         let url = format!("postgres://{OWNER}@/{}?host={}", database.name, self.directory.path().display());
-        Node::in_directory(&url, &database.state("alpha"), "alpha").unwrap()
+        LedgerNode::in_directory(&url, &database.state("alpha"), "alpha").unwrap()
     }
 }
 
@@ -189,7 +190,7 @@ fn count(database: &Database<'_>, kind: &str) -> String {
 fn an_answer_that_was_lost_is_found_in_the_chain() {
     let database = shared().database();
     let between = Between::new(&database.cluster.directory);
-    let ledger = Ledger::connect(&between.node(&database), Settings::default()).unwrap();
+    let ledger = Ledger::connect(&between.node(&database), LedgerSettings::default()).unwrap();
     let mut written = 0;
     for (mischief, fences) in [(LOSE_ANSWER, "1"), (LOSE_REQUEST, "2"), (LOSE_ANSWER, "3")] {
         // Twice, so that the statement is prepared and what is lost is the write itself.
@@ -202,7 +203,7 @@ fn an_answer_that_was_lost_is_found_in_the_chain() {
         let receipt = ledger.append(&battery(written)).unwrap();
         assert_eq!(between.mischief.load(Ordering::SeqCst), NONE, "it has happened");
         assert_eq!(receipt.seq(), u64::from(written) + 1);
-        assert_eq!(count(&database, "battery"), written.to_string());
+        assert_eq!(count(&database, "battery-finished"), written.to_string());
         assert_eq!(database.sql("SELECT fence FROM ringfence.head"), fences, "somebody had to find out");
     }
     assert_eq!(database.verified()[0].records, 10);
@@ -212,7 +213,7 @@ fn an_answer_that_was_lost_is_found_in_the_chain() {
 fn the_same_holds_where_a_lock_is_held() {
     let database = shared().database();
     let between = Between::new(&database.cluster.directory);
-    let ledger = Ledger::connect(&between.node(&database), Settings::default()).unwrap();
+    let ledger = Ledger::connect(&between.node(&database), LedgerSettings::default()).unwrap();
     let warm = ids();
     drop(ledger.append(&intent(&warm)).unwrap());
     drop(ledger.append(&settled(&warm)).unwrap());
@@ -223,7 +224,10 @@ fn the_same_holds_where_a_lock_is_held() {
         drop(ledger.append(&intent(&ids)).unwrap());
         drop(ledger.append(&settled(&ids)).unwrap());
     }
-    assert_eq!((count(&database, "intent"), count(&database, "settled")), ("3".to_owned(), "3".to_owned()));
+    assert_eq!(
+        (count(&database, "call-intended"), count(&database, "call-settled")),
+        ("3".to_owned(), "3".to_owned())
+    );
     assert_eq!(database.verified()[0].incomplete, []);
 }
 
@@ -231,7 +235,7 @@ fn the_same_holds_where_a_lock_is_held() {
 fn a_request_that_comes_late_does_nothing() {
     let database = shared().database();
     let between = Between::new(&database.cluster.directory);
-    let ledger = Ledger::connect(&between.node(&database), Settings::default()).unwrap();
+    let ledger = Ledger::connect(&between.node(&database), LedgerSettings::default()).unwrap();
     drop(ledger.append(&battery(1)).unwrap());
     between.mischief.store(DELAY_REQUEST, Ordering::SeqCst);
     drop(ledger.append(&battery(2)).unwrap());
@@ -248,7 +252,7 @@ fn a_request_that_comes_late_does_nothing() {
         }
     }
     assert_eq!(database.sql("SELECT seq, hash FROM ringfence.head"), before);
-    assert_eq!(count(&database, "battery"), "2");
+    assert_eq!(count(&database, "battery-finished"), "2");
     drop(ledger.append(&battery(3)).unwrap());
     assert_eq!(database.verified()[0].records, 4);
 }
@@ -282,14 +286,14 @@ fn nobody_waits_without_end() {
     let begun = Instant::now();
     let error = ledger.append(&battery(2)).unwrap_err();
     assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
-    assert!(matches!(&error, AppendError::Server(StoreError::InDoubt(_))), "{error:?}");
+    assert!(matches!(&error, AppendError::Server(ChainStoreError::InDoubt(_))), "{error:?}");
     assert!(error.hint().is_some());
     cluster.signal(Signal::CONT);
     // Whatever became of it: it is there once or not at all, and the next one follows.
     drop(ledger.append(&battery(3)).unwrap());
     let second = database.sql("SELECT count(*) FROM ringfence.record WHERE body LIKE '%\"passed\":2,%'");
     assert!(["0", "1"].contains(&second.as_str()), "{second}");
-    verify_database(&database.node("any"), Expected::default())
+    verify_database(&database.node("any"), ExpectedHead::default())
         .and_then(DatabaseVerification::whole)
         .unwrap();
 }
@@ -315,7 +319,7 @@ fn a_full_disk_is_an_error_and_no_record() {
         assert!(written < 100_000, "the disk has no end");
     };
     assert!(matches!(error, AppendError::Full(_)), "{error:?}");
-    assert_eq!(count(&database, "battery"), written.to_string());
+    assert_eq!(count(&database, "battery-finished"), written.to_string());
     assert!(matches!(
         ledger.append_all(&(0..500).map(battery).collect::<Vec<_>>()),
         Err(AppendError::Full(_))
@@ -323,7 +327,7 @@ fn a_full_disk_is_an_error_and_no_record() {
     // Control: with some room it goes on.
     database.sql("DROP TABLE filler");
     drop(ledger.append(&battery(1)).unwrap());
-    assert_eq!(count(&database, "battery"), (written + 1).to_string());
+    assert_eq!(count(&database, "battery-finished"), (written + 1).to_string());
     database.verified();
 }
 
@@ -350,9 +354,9 @@ fn threads_survive_the_death_of_their_connection_together() {
             thread::sleep(Duration::from_millis(15));
         }
     });
-    assert_eq!(count(&database, "battery"), "161");
+    assert_eq!(count(&database, "battery-finished"), "161");
     assert_eq!(
-        database.sql("SELECT count(DISTINCT body) FROM ringfence.record WHERE kind = 'battery'"),
+        database.sql("SELECT count(DISTINCT body) FROM ringfence.record WHERE kind = 'battery-finished'"),
         "161"
     );
     database.verified();

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::thread;
 
 use ringfence_ledger::{
-    AppendError, ApprovalAnswer, Class, Event, Expected, Filter, Kind, Ledger, LedgerReader, OutOfOrder,
-    Pruning, ReadError, Timestamp, Verification, VerifyError, verify_with,
+    AppendError, ApprovalAnswer, Event, ExpectedHead, Kind, Ledger, LedgerReadError, LedgerReader,
+    LifecycleError, PruneRequest, RecordFilter, RetentionClass, Timestamp, Verification, VerifyError,
+    verify_with,
 };
 use tempfile::TempDir;
 
@@ -44,7 +45,7 @@ impl Place for Sqlite {
     }
 
     fn verify(&self) -> Result<Verification, VerifyError> {
-        verify_with(&self.path, Expected::default(), &mut |_| {})
+        verify_with(&self.path, ExpectedHead::default(), &mut |_| {})
     }
 
     fn tamper(&self, sql: &str) {
@@ -68,9 +69,9 @@ impl Place for Database<'static> {
     /// A database that holds has chains that hold.
     fn verify(&self) -> Result<Verification, VerifyError> {
         let mut all =
-            ringfence_ledger::verify_database(&self.node("one"), ringfence_ledger::Expected::default())
+            ringfence_ledger::verify_database(&self.node("one"), ringfence_ledger::ExpectedHead::default())
                 .and_then(ringfence_ledger::DatabaseVerification::whole)?;
-        let alone = self.reader().verify(Expected::default())?;
+        let alone = self.reader().verify(ExpectedHead::default())?;
         assert_eq!(all.pop().unwrap(), alone);
         Ok(alone)
     }
@@ -86,7 +87,7 @@ fn append_all(ledger: &Ledger, events: &[Event]) {
     }
 }
 
-fn why(error: AppendError) -> OutOfOrder {
+fn why(error: AppendError) -> LifecycleError {
     match error {
         AppendError::OutOfOrder { why, .. } => why,
         other => panic!("{other:?}"),
@@ -129,25 +130,25 @@ fn reading_finds_by_id_kind_number_and_time<P: Place>() {
     assert_eq!(numbers(reader.about(one.transaction.as_str()).unwrap()), [2, 4]);
     assert_eq!(numbers(reader.show(two.session.as_str()).unwrap()), [3, 5]);
     assert_eq!(numbers(reader.show(one.transaction.as_str().get(..12).unwrap()).unwrap()), [2, 4]);
-    assert_eq!(numbers(reader.of_kinds(&[Kind::Settled, Kind::ApprovalRequested], 9).unwrap()), [2, 5]);
-    assert_eq!(numbers(reader.of_kinds(&[Kind::Settled, Kind::ApprovalRequested], 1).unwrap()), [5]);
+    assert_eq!(numbers(reader.of_kinds(&[Kind::CallSettled, Kind::ApprovalRequested], 9).unwrap()), [2, 5]);
+    assert_eq!(numbers(reader.of_kinds(&[Kind::CallSettled, Kind::ApprovalRequested], 1).unwrap()), [5]);
     assert!(
-        matches!(reader.show("tx_"), Err(ReadError::Ambiguous { candidates, .. }) if candidates.len() == 2)
+        matches!(reader.show("tx_"), Err(LedgerReadError::Ambiguous { candidates, .. }) if candidates.len() == 2)
     );
-    assert!(matches!(reader.show("nothing"), Err(ReadError::Unknown { .. })));
-    let listed = |filter: Filter| {
+    assert!(matches!(reader.show("nothing"), Err(LedgerReadError::Unknown { .. })));
+    let listed = |filter: RecordFilter| {
         reader.list(&filter, 9).unwrap().iter().map(|listed| listed.seq()).collect::<Vec<_>>()
     };
     assert_eq!(
-        listed(Filter { since: Some(at(1_001)), until: Some(at(1_003)), ..Filter::default() }),
+        listed(RecordFilter { since: Some(at(1_001)), until: Some(at(1_003)), ..RecordFilter::default() }),
         [3, 4]
     );
-    assert_eq!(listed(Filter { after: 4, ..Filter::default() }), [5, 6]);
+    assert_eq!(listed(RecordFilter { after: 4, ..RecordFilter::default() }), [5, 6]);
     assert_eq!(
-        listed(Filter {
-            kinds: vec![Kind::Intent],
+        listed(RecordFilter {
+            kinds: vec![Kind::CallIntended],
             about: Some(two.session.to_string()),
-            ..Filter::default()
+            ..RecordFilter::default()
         }),
         [3]
     );
@@ -163,7 +164,7 @@ fn a_long_chain_is_read_in_order_and_whole<P: Place>() {
     let reader = place.reader();
     let mut seen = Vec::new();
     reader
-        .each(&Filter::default(), |listed| {
+        .each(&RecordFilter::default(), |listed| {
             seen.push(listed.seq());
             ControlFlow::Continue(())
         })
@@ -173,7 +174,7 @@ fn a_long_chain_is_read_in_order_and_whole<P: Place>() {
     assert_eq!(seen, (1..=count).collect::<Vec<_>>());
     let mut few = 0;
     reader
-        .each(&Filter { after: 1_500, ..Filter::default() }, |_| {
+        .each(&RecordFilter { after: 1_500, ..RecordFilter::default() }, |_| {
             few += 1;
             if few == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
@@ -192,19 +193,19 @@ fn what_is_out_of_order_is_not_written<P: Place>() {
     let ledger = place.open();
     let [asked, once, intent, settled] = &a_life(&ids);
     for (event, expected) in [
-        (settled, Err(OutOfOrder::NotIntended)),
-        (once, Err(OutOfOrder::NotAsked)),
+        (settled, Err(LifecycleError::NotIntended)),
+        (once, Err(LifecycleError::NotAsked)),
         (asked, Ok(())),
-        (asked, Err(OutOfOrder::AskedTwice)),
-        (intent, Err(OutOfOrder::NotPermitted)),
+        (asked, Err(LifecycleError::AskedTwice)),
+        (intent, Err(LifecycleError::NotPermitted)),
         (&voted(&ids, 7), Ok(())),
-        (&voted(&ids, 7), Err(OutOfOrder::VotedTwice)),
+        (&voted(&ids, 7), Err(LifecycleError::VotedTwice)),
         (once, Ok(())),
-        (once, Err(OutOfOrder::AnsweredTwice)),
+        (once, Err(LifecycleError::AnsweredTwice)),
         (intent, Ok(())),
-        (intent, Err(OutOfOrder::IntendedTwice)),
+        (intent, Err(LifecycleError::IntendedTwice)),
         (settled, Ok(())),
-        (settled, Err(OutOfOrder::Closed)),
+        (settled, Err(LifecycleError::Closed)),
     ] {
         // By who began it, and by somebody who has to read it first.
         let by_other = place.open().append(event).map(drop).map_err(why);
@@ -246,14 +247,17 @@ fn a_grant_is_used_as_often_as_it_says<P: Place>() {
     let (grant, made) = granted(&asker, Some(2));
     assert_eq!(
         why(ledger.append(&intent_by(&ids(), Some(grant.clone()))).unwrap_err()),
-        OutOfOrder::NotGranted
+        LifecycleError::NotGranted
     );
     append_all(&ledger, &[asked(&asker), answered(&asker, ApprovalAnswer::Session), made]);
     append_all(&ledger, &[intent_by(&ids(), Some(grant.clone())), intent_by(&ids(), Some(grant.clone()))]);
-    assert_eq!(why(ledger.append(&intent_by(&ids(), Some(grant.clone()))).unwrap_err()), OutOfOrder::UsedUp);
-    let revoked = Event::GrantRevoked { grant: grant.clone(), by: person(1), reason: None };
+    assert_eq!(
+        why(ledger.append(&intent_by(&ids(), Some(grant.clone()))).unwrap_err()),
+        LifecycleError::UsedUp
+    );
+    let revoked = Event::GrantRevoked { grant: grant.clone(), actor: person(1), reason: None };
     append_all(&ledger, std::slice::from_ref(&revoked));
-    assert_eq!(why(place.open().append(&revoked).unwrap_err()), OutOfOrder::RevokedTwice);
+    assert_eq!(why(place.open().append(&revoked).unwrap_err()), LifecycleError::RevokedTwice);
     assert_eq!(place.verify().unwrap().records, 7);
 }
 
@@ -274,7 +278,10 @@ fn threads_and_ledgers_make_one_chain<P: Place>() {
         }
     });
     drop(together);
-    let found = place.reader().of_kinds(&[Kind::Battery, Kind::Intent, Kind::Settled], 1_000).unwrap();
+    let found = place
+        .reader()
+        .of_kinds(&[Kind::BatteryFinished, Kind::CallIntended, Kind::CallSettled], 1_000)
+        .unwrap();
     assert_eq!(found.len(), 4 * 25 + 4 * 50);
     let verification = place.verify().unwrap();
     assert_eq!(verification.head.unwrap().seq, verification.records);
@@ -286,7 +293,7 @@ fn the_first_answer_wins<P: Place>() {
         let ids = ids();
         append_all(&place.open(), &[asked(&ids)]);
         let answers =
-            [ApprovalAnswer::Once, ApprovalAnswer::Denied, ApprovalAnswer::Session, ApprovalAnswer::Expired];
+            [ApprovalAnswer::Once, ApprovalAnswer::Deny, ApprovalAnswer::Session, ApprovalAnswer::Expired];
         let given: Vec<bool> = thread::scope(|scope| {
             let threads: Vec<_> = answers
                 .iter()
@@ -295,7 +302,7 @@ fn the_first_answer_wins<P: Place>() {
                     scope.spawn(move || match ledger.append(&event) {
                         Ok(_) => true,
                         Err(error) => {
-                            assert_eq!(why(error), OutOfOrder::AnsweredTwice);
+                            assert_eq!(why(error), LifecycleError::AnsweredTwice);
                             false
                         }
                     })
@@ -327,7 +334,7 @@ fn pruning_keeps_the_chain<P: Place>() {
     let (done, left) = (ids(), ids());
     append_all(&ledger, &[intent(&done), settled(&done), intent(&left)]);
     let before = Timestamp::now();
-    let pruning = Pruning { before, classes: vec![Class::Activity] };
+    let pruning = PruneRequest { before, classes: vec![RetentionClass::Activity] };
     assert_eq!(ledger.prune(&pruning, &person(0)).unwrap(), 2);
     let verification = place.verify().unwrap();
     assert_eq!(verification.pruned, 2);
@@ -335,10 +342,28 @@ fn pruning_keeps_the_chain<P: Place>() {
     assert_eq!(reader.find(done.transaction.as_str()).unwrap().len(), 2);
     assert_eq!(reader.show(done.transaction.as_str()).unwrap().len(), 0);
     assert_eq!(reader.show(left.transaction.as_str()).unwrap().len(), 1);
-    assert_eq!(why(ledger.append(&settled(&done)).unwrap_err()), OutOfOrder::Closed);
+    assert_eq!(why(ledger.append(&settled(&done)).unwrap_err()), LifecycleError::Closed);
     append_all(&place.open(), &[settled(&left)]);
     place.tamper("UPDATE record SET body = NULL WHERE seq = 4");
     assert!(place.verify().is_err(), "a body that nobody said was pruned");
+}
+
+/// The claim of a vote leads to the record of a vote about the same question, also when its body is gone.
+fn a_claim_to_a_vote_is_checked_after_pruning<P: Place>() {
+    let place = P::make();
+    let ledger = place.open();
+    let ids = ids();
+    append_all(&ledger, &[asked(&ids), voted(&ids, 7), answered(&ids, ApprovalAnswer::Once)]);
+    append_all(&ledger, &[intent(&ids), settled(&ids)]);
+    let classes = vec![RetentionClass::Consent];
+    assert!(ledger.prune(&PruneRequest { before: Timestamp::now(), classes }, &person(0)).unwrap() > 0);
+    place.verify().unwrap();
+    place.tamper("UPDATE claim SET seq = 2 WHERE key LIKE 'voted %'");
+    assert!(place.verify().is_err(), "it leads to another record");
+    place.tamper("UPDATE claim SET seq = 3 WHERE key LIKE 'voted %'");
+    place.verify().unwrap();
+    place.tamper("UPDATE claim SET key = replace(key, 'tx_', 'tx_0') WHERE key LIKE 'voted %'");
+    assert!(place.verify().is_err(), "it is about another question");
 }
 
 fn checkpoints_prove_records_and_keys_change<P: Place>() {
@@ -359,12 +384,40 @@ fn checkpoints_prove_records_and_keys_change<P: Place>() {
     assert_eq!(verification.keys, [old, new]);
 }
 
+/// The key that the chain names last is the one in the file, however many processes rotate at once. The control is one
+/// rotation alone.
+fn rotations_at_once_keep_the_key<P: Place>() {
+    let place = P::make();
+    let is_usable = |rotations: usize| {
+        let ledger = place.open();
+        assert_eq!(ledger.broken(), None, "after {rotations} rotations");
+        append_all(&ledger, &[battery(1)]);
+        ledger.checkpoint().unwrap();
+    };
+    place.open().rotate_key().unwrap();
+    is_usable(1);
+    for round in 1..=10 {
+        let start = std::sync::Barrier::new(2);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let ledger = place.open();
+                    start.wait();
+                    ledger.rotate_key().unwrap();
+                });
+            }
+        });
+        is_usable(1 + 2 * round);
+    }
+    assert_eq!(place.verify().unwrap().keys.len(), 22);
+}
+
 /// The control is the chain before it is touched.
 fn whatever_is_edited_is_found<P: Place>() {
     let edits = [
         "UPDATE record SET body = replace(body, '\"passed\":3', '\"passed\":4') WHERE seq = 4",
         "UPDATE record SET time = '2020-01-01T00:00:00.000000Z' WHERE seq = 4",
-        "UPDATE record SET kind = 'settled' WHERE seq = 4",
+        "UPDATE record SET kind = 'call-settled' WHERE seq = 4",
         "UPDATE record SET hash = digest WHERE seq = 4",
         "DELETE FROM record WHERE seq = 4",
         "UPDATE record SET seq = -4 WHERE seq = 4",
@@ -408,7 +461,7 @@ fn a_reader_does_not_stand_in_the_way<P: Place>() {
     let mut seen = 0;
     place
         .reader()
-        .each(&Filter::default(), |_| {
+        .each(&RecordFilter::default(), |_| {
             seen += 1;
             append_all(&ledger, &[battery(9)]);
             if seen == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -450,7 +503,9 @@ for_every_store!([
     the_first_answer_wins,
     a_change_is_seen_by_who_waits,
     pruning_keeps_the_chain,
+    a_claim_to_a_vote_is_checked_after_pruning,
     checkpoints_prove_records_and_keys_change,
+    rotations_at_once_keep_the_key,
     whatever_is_edited_is_found,
     an_end_that_changed_takes_no_more_records,
     a_reader_does_not_stand_in_the_way,

@@ -8,9 +8,15 @@ mod bounded;
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
+mod columns;
+#[cfg(test)]
 mod events;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod forged;
+#[cfg(test)]
+mod forgery;
 #[cfg(test)]
 mod ledgers;
 #[cfg(test)]
@@ -24,7 +30,7 @@ mod tampering;
 mod sqlite {
     use std::path::PathBuf;
 
-    use ringfence_ledger::store::{self, Store};
+    use ringfence_ledger::store::{self, ChainStore};
     use tempfile::TempDir;
 
     use crate::suite::{self, Place};
@@ -32,7 +38,7 @@ mod sqlite {
     struct File(TempDir);
 
     impl Place for File {
-        fn open(&self) -> Box<dyn Store> {
+        fn open(&self) -> Box<dyn ChainStore> {
             store::sqlite(&self.0.path().join("state/ledger.db")).unwrap()
         }
 
@@ -51,7 +57,7 @@ mod sqlite {
 mod postgres {
     use std::path::PathBuf;
 
-    use ringfence_ledger::store::{self, Store};
+    use ringfence_ledger::store::{self, ChainStore};
 
     use crate::cluster::{Database, shared};
     use crate::suite::{self, Place};
@@ -59,7 +65,7 @@ mod postgres {
     struct Node(Database<'static>);
 
     impl Place for Node {
-        fn open(&self) -> Box<dyn Store> {
+        fn open(&self) -> Box<dyn ChainStore> {
             store::postgres(&self.0.node("one")).unwrap()
         }
 

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use ringfence_ledger::{
-    AppendError, ApprovalAnswer, ConnectError, DatabaseVerification, Event, Expected, Flaw, Kind, Ledger,
-    Node, OpenError, OutOfOrder, Settings, VerifyError, verify_database,
+    AppendError, ApprovalAnswer, ChainFlaw, ConnectError, DatabaseVerification, Event, ExpectedHead, Kind,
+    Ledger, LedgerNode, LedgerOpenError, LedgerSettings, LifecycleError, VerifyError, verify_database,
 };
 
 use crate::bounded;
@@ -26,8 +26,8 @@ fn told() -> Option<(String, PathBuf, String)> {
 #[test]
 fn eight_processes_on_two_nodes_make_two_chains_without_gaps() {
     if let Some((url, directory, name)) = told() {
-        let node = Node::in_directory(&url, &directory, &name).unwrap();
-        let ledger = Ledger::connect(&node, Settings::default()).unwrap();
+        let node = LedgerNode::in_directory(&url, &directory, &name).unwrap();
+        let ledger = Ledger::connect(&node, LedgerSettings::default()).unwrap();
         for number in 0..15 {
             let ids = ids();
             for event in [battery(number), intent(&ids), settled(&ids)] {
@@ -67,9 +67,9 @@ fn eight_processes_on_two_nodes_make_two_chains_without_gaps() {
         assert_eq!(chain.head.as_ref().unwrap().seq, chain.records);
         assert!(chain.records > 4 * 45, "{chain:?}");
     }
-    assert_eq!(database.sql("SELECT count(*) FROM ringfence.record WHERE kind = 'battery'"), "120");
+    assert_eq!(database.sql("SELECT count(*) FROM ringfence.record WHERE kind = 'battery-finished'"), "120");
     assert_eq!(
-        database.sql("SELECT count(DISTINCT ids) FROM ringfence.record WHERE kind = 'settled'"),
+        database.sql("SELECT count(DISTINCT ids) FROM ringfence.record WHERE kind = 'call-settled'"),
         "120"
     );
 }
@@ -86,7 +86,7 @@ fn a_question_of_one_node_is_answered_on_another() {
     assert_eq!(seen.len(), 1);
     assert!(matches!(
         alpha.append(&intent(&ids)),
-        Err(AppendError::OutOfOrder { why: OutOfOrder::NotPermitted, .. })
+        Err(AppendError::OutOfOrder { why: LifecycleError::NotPermitted, .. })
     ));
     let waiting = alpha.reader().unwrap();
     let before = waiting.version().unwrap();
@@ -98,7 +98,10 @@ fn a_question_of_one_node_is_answered_on_another() {
     alpha.append(&settled(&ids)).map(drop).unwrap();
     let kinds: Vec<Kind> =
         waiting.show(ids.transaction.as_str()).unwrap().iter().map(|record| record.event.kind()).collect();
-    assert_eq!(kinds, [Kind::ApprovalRequested, Kind::ApprovalDecided, Kind::Intent, Kind::Settled]);
+    assert_eq!(
+        kinds,
+        [Kind::ApprovalRequested, Kind::ApprovalDecided, Kind::CallIntended, Kind::CallSettled]
+    );
     assert_eq!(database.verified().len(), 2);
 }
 
@@ -111,7 +114,7 @@ fn of_two_nodes_that_answer_at_once_one_wins() {
         let ids = ids();
         ledgers[0].append(&asked(&ids)).map(drop).unwrap();
         let won: Vec<bool> = thread::scope(|scope| {
-            let answers = [ApprovalAnswer::Once, ApprovalAnswer::Denied];
+            let answers = [ApprovalAnswer::Once, ApprovalAnswer::Deny];
             let threads: Vec<_> = ledgers
                 .iter()
                 .zip(answers)
@@ -119,7 +122,7 @@ fn of_two_nodes_that_answer_at_once_one_wins() {
                     let event = answered(&ids, answer);
                     scope.spawn(move || match ledger.append(&event) {
                         Ok(_) => true,
-                        Err(AppendError::OutOfOrder { why: OutOfOrder::AnsweredTwice, .. }) => false,
+                        Err(AppendError::OutOfOrder { why: LifecycleError::AnsweredTwice, .. }) => false,
                         Err(error) => panic!("{error:?}"),
                     })
                 })
@@ -201,13 +204,13 @@ fn a_chain_that_was_cut_back_is_found_through_another() {
     let verified = database.verified();
     assert_eq!(verified.iter().map(|chain| chain.records).collect::<Vec<_>>(), [8, 8]);
     cut_back(&database, "beta", &seal);
-    let error = verify_database(&database.node("any"), Expected::default())
+    let error = verify_database(&database.node("any"), ExpectedHead::default())
         .and_then(DatabaseVerification::whole)
         .unwrap_err();
     let VerifyError::Chain { node, source, .. } = error else { panic!("{error:?}") };
     assert_eq!(node, "beta");
     let VerifyError::Broken(broken) = *source else { panic!("{source:?}") };
-    assert!(matches!(broken.what, Flaw::Unwitnessed { .. }), "{broken:?}");
+    assert!(matches!(broken.what, ChainFlaw::Unwitnessed { .. }), "{broken:?}");
     assert_eq!(broken.seq, 3);
 }
 
@@ -223,7 +226,7 @@ fn a_chain_that_is_gone_is_found_through_another() {
         "DELETE FROM ringfence.record USING ringfence.head h WHERE h.node = 'beta' AND h.chain = record.chain;
          DELETE FROM ringfence.head WHERE node = 'beta'",
     );
-    let error = verify_database(&database.node("any"), Expected::default())
+    let error = verify_database(&database.node("any"), ExpectedHead::default())
         .and_then(DatabaseVerification::whole)
         .unwrap_err();
     assert!(matches!(error, VerifyError::Chain { .. }), "{error:?}");
@@ -238,14 +241,14 @@ fn each_head_is_witnessed_once() {
         alpha.append(&battery(number)).map(drop).unwrap();
         alpha.checkpoint().unwrap();
     }
-    let witnessed = alpha.reader().unwrap().of_kinds(&[Kind::Witnessed], 10).unwrap();
+    let witnessed = alpha.reader().unwrap().of_kinds(&[Kind::ChainWitnessed], 10).unwrap();
     assert_eq!(witnessed.len(), 1, "beta has not moved");
     database.open("beta").append(&battery(2)).map(drop).unwrap();
     alpha.append(&battery(9)).map(drop).unwrap();
     alpha.checkpoint().unwrap();
-    let witnessed = alpha.reader().unwrap().of_kinds(&[Kind::Witnessed], 10).unwrap();
+    let witnessed = alpha.reader().unwrap().of_kinds(&[Kind::ChainWitnessed], 10).unwrap();
     assert_eq!(witnessed.len(), 2);
-    assert!(matches!(&witnessed[1].event, Event::Witnessed { head, .. } if head.seq == 3));
+    assert!(matches!(&witnessed[1].event, Event::ChainWitnessed { head, .. } if head.seq == 3));
 }
 
 #[test]
@@ -265,7 +268,7 @@ fn a_broken_chain_is_put_aside_and_another_begins() {
     assert!(matches!(refused, Err(AppendError::Broken(_))), "{refused:?}");
     let old = database.sql("SELECT id FROM ringfence.head WHERE node = 'alpha'");
     let new =
-        database.node("alpha").acknowledge(&Settings::default(), "the disk was bad", person(0)).unwrap();
+        database.node("alpha").restart(&LedgerSettings::default(), "the disk was bad", person(0)).unwrap();
     assert_ne!(new.as_str(), old);
     database.open("alpha").append(&battery(5)).map(drop).unwrap();
     let first = Ledger::connect_read(&database.node("alpha")).unwrap().beginning().unwrap();
@@ -278,7 +281,7 @@ fn a_broken_chain_is_put_aside_and_another_begins() {
     // Nobody goes on with what is in a chain that does not hold.
     let refused = database.open("alpha").append(&settled(&left));
     assert!(
-        matches!(refused, Err(AppendError::OutOfOrder { why: OutOfOrder::NotIntended, .. })),
+        matches!(refused, Err(AppendError::OutOfOrder { why: LifecycleError::NotIntended, .. })),
         "{refused:?}"
     );
 }
@@ -288,10 +291,10 @@ fn a_name_is_of_one_key() {
     let database = shared().database();
     database.open("alpha").append(&battery(1)).map(drop).unwrap();
     let elsewhere =
-        Node::in_directory(&database.url("owner"), &database.state("elsewhere"), "alpha").unwrap();
-    let impostor = Ledger::connect(&elsewhere, Settings::default());
+        LedgerNode::in_directory(&database.url("owner"), &database.state("elsewhere"), "alpha").unwrap();
+    let impostor = Ledger::connect(&elsewhere, LedgerSettings::default());
     assert!(
-        matches!(&impostor, Err(OpenError::Connect(error)) if matches!(**error, ConnectError::NameTaken { .. })),
+        matches!(&impostor, Err(LedgerOpenError::Connect(error)) if matches!(**error, ConnectError::NameTaken { .. })),
         "{impostor:?}"
     );
     database.open("alpha").append(&battery(2)).map(drop).unwrap();

@@ -6,17 +6,19 @@ use std::sync::Barrier;
 use std::thread;
 
 use ringfence_ledger::store::{
-    self, Batch, Entry, LifeChange, Order, Row, Rows, Select, Side, Store, StoreError, collect,
+    self, Batch, BatchRow, ChainRows, ChainStore, ChainStoreError, ClaimKind, OpenTableChange, Row, RowOrder,
+    RowQuery, collect,
 };
 use ringfence_ledger::{
-    AppendError, BatteryEntry, Event, Expected, Kind, Ledger, Settings, Timestamp, Verdict, verify_rows,
+    AppendError, AttemptRecord, AttemptVerdictWord, Event, ExpectedHead, Kind, Ledger, LedgerSettings,
+    Timestamp, verify_rows,
 };
 use ringfence_types::{Backend, SessionId};
 
 /// An empty place of its own for one store.
 pub(crate) trait Place: Sync {
     /// Opens it; again and at the same time, it is the same store.
-    fn open(&self) -> Box<dyn Store>;
+    fn open(&self) -> Box<dyn ChainStore>;
 
     /// Where the key of its chain may be.
     fn key(&self) -> PathBuf;
@@ -42,21 +44,24 @@ pub(crate) fn run<P: Place>(make: impl Fn() -> P) {
 }
 
 /// A row after the end of the chain that `rows` show. What the chain looks like is not the store's business.
-fn entry(rows: &dyn Rows, ahead: u64, ids: &str) -> Entry {
+fn entry(rows: &dyn ChainRows, ahead: u64, ids: &str) -> BatchRow {
     let seq = store::head(rows).unwrap().map_or(0, |head| head.seq) + 1 + ahead;
     let row = Row {
         seq,
         time: format!("2026-01-02T03:04:{:02}.000000Z", seq % 60),
-        kind: "battery".to_owned(),
+        kind: "battery-finished".to_owned(),
         ids: ids.to_owned(),
         digest: format!("{seq:064x}"),
         body: Some(format!("{{\"é\":{seq}}}")),
         hash: format!("{:064x}", seq + 7),
     };
-    Entry { row, claim: None, life: None }
+    BatchRow { row, claim: None, life: None }
 }
 
-fn append(store: &mut dyn Store, change: impl Fn(Entry) -> Entry) -> Result<Entry, StoreError> {
+fn append(
+    store: &mut dyn ChainStore,
+    change: impl Fn(BatchRow) -> BatchRow,
+) -> Result<BatchRow, ChainStoreError> {
     let mut made = None;
     store.append(&mut |rows| {
         let entry = change(entry(rows, 0, ""));
@@ -66,18 +71,18 @@ fn append(store: &mut dyn Store, change: impl Fn(Entry) -> Entry) -> Result<Entr
     Ok(made.unwrap())
 }
 
-fn newest(rows: &dyn Rows) -> Row {
-    collect(rows, &Select::newest(1)).unwrap().pop().unwrap()
+fn newest(rows: &dyn ChainRows) -> Row {
+    collect(rows, &RowQuery::newest(1)).unwrap().pop().unwrap()
 }
 
-fn side(rows: &dyn Rows, table: Side) -> Vec<(String, u64)> {
+fn side(rows: &dyn ChainRows, table: ClaimKind) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     rows.side(table, &mut |key, seq| found.push((key.to_owned(), seq))).unwrap();
     found.sort();
     found
 }
 
-fn with_ids(ids: &'static str) -> impl Fn(Entry) -> Entry {
+fn with_ids(ids: &'static str) -> impl Fn(BatchRow) -> BatchRow {
     move |mut entry| {
         entry.row.ids = ids.to_owned();
         entry
@@ -88,11 +93,11 @@ fn what_is_appended_is_found(place: &dyn Place) {
     let mut store = place.open();
     let one = append(&mut *store, with_ids("tx_1 ses_1")).unwrap();
     let two = append(&mut *store, with_ids("tx_2 ses_1")).unwrap();
-    for rows in [&*place.open() as &dyn Rows, &*store.reader().unwrap()] {
+    for rows in [&*place.open() as &dyn ChainRows, &*store.reader().unwrap()] {
         assert_eq!(newest(rows), two.row);
-        assert_eq!(collect(rows, &Select::about("tx_1")).unwrap(), std::slice::from_ref(&one.row));
-        assert_eq!(collect(rows, &Select::about("ses_1")).unwrap(), [one.row.clone(), two.row.clone()]);
-        assert!(collect(rows, &Select::about("tx_")).unwrap().is_empty());
+        assert_eq!(collect(rows, &RowQuery::about("tx_1")).unwrap(), std::slice::from_ref(&one.row));
+        assert_eq!(collect(rows, &RowQuery::about("ses_1")).unwrap(), [one.row.clone(), two.row.clone()]);
+        assert!(collect(rows, &RowQuery::about("tx_")).unwrap().is_empty());
         assert_eq!(rows.count_above(one.row.seq).unwrap(), 1);
         assert_eq!(rows.count_above(0).unwrap(), two.row.seq);
     }
@@ -109,17 +114,17 @@ fn a_batch_is_whole_or_not_at_all(place: &dyn Place) {
     });
     assert!(result.is_err());
     assert_eq!(newest_seq(&*place.open()), before);
-    assert!(side(&*store, Side::Mention).iter().all(|(id, _)| id != "tx_1"));
-    let batch = |rows: &dyn Rows| (0..50).map(|ahead| entry(rows, ahead, "tx_9")).collect();
+    assert!(side(&*store, ClaimKind::Mention).iter().all(|(id, _)| id != "tx_1"));
+    let batch = |rows: &dyn ChainRows| (0..50).map(|ahead| entry(rows, ahead, "tx_9")).collect();
     store.append(&mut |rows| Ok(Batch { entries: batch(rows), ..Batch::default() })).unwrap();
     assert_eq!(newest_seq(&*place.open()), before + 50);
 }
 
-fn newest_seq(rows: &dyn Rows) -> u64 {
+fn newest_seq(rows: &dyn ChainRows) -> u64 {
     store::head(rows).unwrap().map_or(0, |head| head.seq)
 }
 
-fn claiming(key: &str) -> impl Fn(Entry) -> Entry {
+fn claiming(key: &str) -> impl Fn(BatchRow) -> BatchRow {
     let key = key.to_owned();
     move |mut entry| {
         entry.claim = Some(key.clone());
@@ -132,7 +137,7 @@ fn a_claim_is_given_away_once(place: &dyn Place) {
     let first = append(&mut *here, claiming("decided tx_1")).unwrap();
     for store in [&mut here, &mut there] {
         let error = append(&mut **store, claiming("decided tx_1")).unwrap_err();
-        assert!(matches!(&error, StoreError::Taken { key } if key == "decided tx_1"), "{error}");
+        assert!(matches!(&error, ChainStoreError::Taken { key } if key == "decided tx_1"), "{error}");
         assert_eq!(store.claimed("decided tx_1").unwrap(), Some(first.row.seq));
         assert_eq!(store.claimed("decided tx_2").unwrap(), None);
     }
@@ -142,20 +147,20 @@ fn a_claim_is_given_away_once(place: &dyn Place) {
 
 fn open_transactions_are_known(place: &dyn Place) {
     let mut store = place.open();
-    let life = |life: LifeChange| {
-        move |mut entry: Entry| {
+    let life = |life: OpenTableChange| {
+        move |mut entry: BatchRow| {
             entry.life = Some(life.clone());
             entry
         }
     };
-    let opened = append(&mut *store, life(LifeChange::Opens("tx_1".to_owned()))).unwrap().row.seq;
-    append(&mut *store, life(LifeChange::Opens("tx_1".to_owned()))).unwrap();
-    let other = append(&mut *store, life(LifeChange::Opens("tx_2".to_owned()))).unwrap().row.seq;
+    let opened = append(&mut *store, life(OpenTableChange::Opens("tx_1".to_owned()))).unwrap().row.seq;
+    append(&mut *store, life(OpenTableChange::Opens("tx_1".to_owned()))).unwrap();
+    let other = append(&mut *store, life(OpenTableChange::Opens("tx_2".to_owned()))).unwrap().row.seq;
     let expected = [("tx_1".to_owned(), opened), ("tx_2".to_owned(), other)];
-    assert_eq!(side(&*store, Side::Open), expected, "by their first record");
-    append(&mut *store, life(LifeChange::Closes("tx_1".to_owned()))).unwrap();
-    append(&mut *store, life(LifeChange::Closes("tx_3".to_owned()))).unwrap();
-    assert_eq!(side(&*place.open(), Side::Open), expected[1..]);
+    assert_eq!(side(&*store, ClaimKind::Open), expected, "by their first record");
+    append(&mut *store, life(OpenTableChange::Closes("tx_1".to_owned()))).unwrap();
+    append(&mut *store, life(OpenTableChange::Closes("tx_3".to_owned()))).unwrap();
+    assert_eq!(side(&*place.open(), ClaimKind::Open), expected[1..]);
 }
 
 fn ids_are_found_by_their_beginning(place: &dyn Place) {
@@ -176,7 +181,13 @@ fn kinds_times_and_numbers_select(place: &dyn Place) {
     let mut store = place.open();
     let start = newest_seq(&*store);
     // Times out of order, kinds in turn.
-    for (kind, second) in [("intent", 10), ("settled", 40), ("intent", 20), ("refused", 30), ("intent", 50)] {
+    for (kind, second) in [
+        ("call-intended", 10),
+        ("call-settled", 40),
+        ("call-intended", 20),
+        ("call-refused", 30),
+        ("call-intended", 50),
+    ] {
         append(&mut *store, |mut entry| {
             entry.row.kind = kind.to_owned();
             entry.row.time = format!("2020-01-01T00:00:{second}.000000Z");
@@ -185,30 +196,33 @@ fn kinds_times_and_numbers_select(place: &dyn Place) {
         })
         .unwrap();
     }
-    let found = |select: Select<'_>| -> Vec<u64> {
+    let found = |select: RowQuery<'_>| -> Vec<u64> {
         collect(&*store, &select).unwrap().iter().map(|row| row.seq - start).collect()
     };
-    let base = || Select { id: Some("ses_1"), ..Select::default() };
+    let base = || RowQuery { id: Some("ses_1"), ..RowQuery::default() };
     let time = |second: u32| Some(format!("2020-01-01T00:00:{second}.000000Z"));
     assert_eq!(found(base()), [1, 2, 3, 4, 5]);
-    assert_eq!(found(Select { order: Order::NewestFirst, most: Some(2), ..base() }), [5, 4]);
-    assert_eq!(found(base().kinds(&[Kind::Intent])), [1, 3, 5]);
-    assert_eq!(found(Select { since: time(20), until: time(50), ..base() }), [2, 3, 4]);
-    assert_eq!(found(Select { numbers: (start + 2, start + 3), ..base() }), [2, 3]);
-    let anywhere = Select { order: Order::NewestFirst, most: Some(2), ..Select::default() };
-    assert_eq!(found(anywhere.clone().kinds(&[Kind::Settled, Kind::Refused, Kind::Intent])), [5, 4]);
-    assert_eq!(found(Select { since: time(30), until: time(50), ..anywhere.clone() }), [4, 2]);
-    assert_eq!(found(Select { until: time(11), ..anywhere }.kinds(&[Kind::Intent])), [1]);
-    let counted = |since: &str| store.kinds_since(since, &[Kind::Settled, Kind::Intent]).unwrap();
-    let read = |kind| collect(&*store, &Select::default().kinds(&[kind])).unwrap().len() as u64;
-    assert_eq!(counted("2019-01-01T00:00:00.000000Z"), [read(Kind::Settled), read(Kind::Intent)]);
+    assert_eq!(found(RowQuery { order: RowOrder::NewestFirst, most: Some(2), ..base() }), [5, 4]);
+    assert_eq!(found(base().kinds(&[Kind::CallIntended])), [1, 3, 5]);
+    assert_eq!(found(RowQuery { since: time(20), until: time(50), ..base() }), [2, 3, 4]);
+    assert_eq!(found(RowQuery { numbers: (start + 2, start + 3), ..base() }), [2, 3]);
+    let anywhere = RowQuery { order: RowOrder::NewestFirst, most: Some(2), ..RowQuery::default() };
+    assert_eq!(
+        found(anywhere.clone().kinds(&[Kind::CallSettled, Kind::CallRefused, Kind::CallIntended])),
+        [5, 4]
+    );
+    assert_eq!(found(RowQuery { since: time(30), until: time(50), ..anywhere.clone() }), [4, 2]);
+    assert_eq!(found(RowQuery { until: time(11), ..anywhere }.kinds(&[Kind::CallIntended])), [1]);
+    let counted = |since: &str| store.kinds_since(since, &[Kind::CallSettled, Kind::CallIntended]).unwrap();
+    let read = |kind| collect(&*store, &RowQuery::default().kinds(&[kind])).unwrap().len() as u64;
+    assert_eq!(counted("2019-01-01T00:00:00.000000Z"), [read(Kind::CallSettled), read(Kind::CallIntended)]);
     assert_eq!(counted("2999-01-01T00:00:00.000000Z"), [0, 0]);
     let mut seen = 0;
     let mut first = |_: store::RowRef<'_>| {
         seen += 1;
         ControlFlow::Break(())
     };
-    store.scan(&Select::default(), &mut first).unwrap();
+    store.scan(&RowQuery::default(), &mut first).unwrap();
     assert_eq!(seen, 1, "who has enough gets no more");
 }
 
@@ -217,15 +231,15 @@ fn bodies_are_forgotten_and_nothing_else(place: &dyn Place) {
     let one = append(&mut *store, with_ids("tx_1")).unwrap().row;
     let two = append(&mut *store, with_ids("tx_2")).unwrap().row;
     store.append(&mut |_| Ok(Batch { forget: vec![one.seq], ..Batch::default() })).unwrap();
-    let found = collect(&*place.open(), &Select::numbered(one.seq, two.seq)).unwrap();
+    let found = collect(&*place.open(), &RowQuery::numbered(one.seq, two.seq)).unwrap();
     assert_eq!(found, [Row { body: None, ..one }, two]);
 }
 
 fn an_error_of_the_maker_writes_nothing(place: &dyn Place) {
     let mut store = place.open();
     let before = newest_seq(&*store);
-    let error = store.append(&mut |_| Err(StoreError::Taken { key: "mine".to_owned() })).unwrap_err();
-    assert!(matches!(&error, StoreError::Taken { key } if key == "mine"), "{error}");
+    let error = store.append(&mut |_| Err(ChainStoreError::Taken { key: "mine".to_owned() })).unwrap_err();
+    assert!(matches!(&error, ChainStoreError::Taken { key } if key == "mine"), "{error}");
     store.append(&mut |_| Ok(Batch::default())).unwrap();
     assert_eq!(newest_seq(&*place.open()), before);
     append(&mut *store, |entry| entry).unwrap();
@@ -244,7 +258,7 @@ fn writers_take_turns(place: &dyn Place) {
             });
         }
     });
-    let rows = collect(&*place.open(), &Select::default()).unwrap();
+    let rows = collect(&*place.open(), &RowQuery::default()).unwrap();
     let numbers: Vec<u64> = rows.iter().map(|row| row.seq).collect();
     assert_eq!(numbers, (1..=before + 80).collect::<Vec<_>>());
 }
@@ -268,10 +282,12 @@ fn a_reader_sees_one_moment(place: &dyn Place) {
 }
 
 fn a_ledger_works_over_it(place: &dyn Place) {
-    let open = || Ledger::with_store(place.open(), place.key(), Settings::default()).unwrap();
+    let open = || Ledger::with_store(place.open(), place.key(), LedgerSettings::default()).unwrap();
     let (here, there) = (open(), open());
-    let entry = BatteryEntry { id: "F1".to_owned(), verdict: Verdict::Held, detail: "é".to_owned() };
-    let battery = Event::Battery { passed: 1, total: 1, backend: Backend::Native, attempts: vec![entry] };
+    let entry =
+        AttemptRecord { id: "F1".to_owned(), verdict: AttemptVerdictWord::Held, detail: "é".to_owned() };
+    let battery =
+        Event::BatteryFinished { passed: 1, total: 1, backend: Backend::Native, attempts: vec![entry] };
     let session = SessionId::random().unwrap();
     let ended = Event::SessionEnded { session, reason: None };
     thread::scope(|scope| {
@@ -285,7 +301,7 @@ fn a_ledger_works_over_it(place: &dyn Place) {
     here.rotate_key().unwrap();
     drop((here, there));
     let rows = place.open();
-    let expected = Expected { checkpoint: Some(&signed.checkpoint), ..Expected::default() };
+    let expected = ExpectedHead { checkpoint: Some(&signed.checkpoint), ..ExpectedHead::default() };
     let verification = verify_rows(&*rows, expected).unwrap();
     assert_eq!(verification.records, 84 + verification.checkpoints - 1);
     assert_eq!(verification.keys.len(), 2);

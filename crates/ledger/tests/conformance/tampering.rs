@@ -2,10 +2,11 @@
 //! of `docs/postgres.md`; the control is the database before it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use ringfence_ledger::{
-    AppendError, ApprovalAnswer, ConnectError, DatabaseVerification, Event, Expected, Flaw, Ledger, Node,
-    OpenError, Settings, VerifyError, verify_database,
+    AppendError, ApprovalAnswer, ChainFlaw, ConnectError, DatabaseVerification, Event, ExpectedHead, Kind,
+    Ledger, LedgerNode, LedgerOpenError, LedgerSettings, VerifyError, verify_database,
 };
 
 use crate::access::granted;
@@ -13,13 +14,13 @@ use crate::cluster::{Database, shared, succeeded};
 use crate::events::{answered, asked, battery, granted as grant, ids, intent, person, settled};
 
 /// Two nodes with records of their own, each of which has seen the other, and a role with the rights of the manual.
-struct Nodes {
-    database: Database<'static>,
-    role: String,
+pub(crate) struct Nodes {
+    pub(crate) database: Database<'static>,
+    pub(crate) role: String,
 }
 
 impl Nodes {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let database = shared().database();
         drop(database.open("alpha"));
         let role = granted(&database);
@@ -34,26 +35,33 @@ impl Nodes {
         nodes
     }
 
-    fn node(&self, name: &str) -> Node {
+    pub(crate) fn node(&self, name: &str) -> LedgerNode {
         self.database.node_as(name, &self.role)
     }
 
-    fn open(&self, name: &str) -> Ledger {
-        Ledger::connect(&self.node(name), Settings::default()).unwrap()
+    pub(crate) fn open(&self, name: &str) -> Ledger {
+        Ledger::connect(&self.node(name), LedgerSettings::default()).unwrap()
+    }
+
+    /// The key of a node, in the hands of an attacker.
+    pub(crate) fn key(&self, name: &str) -> ed25519_dalek::SigningKey {
+        let text = fs::read_to_string(self.database.state(name).join("node.key")).unwrap();
+        let byte = |at: usize| u8::from_str_radix(text.get(2 * at..2 * at + 2).unwrap(), 16).unwrap();
+        ed25519_dalek::SigningKey::from_bytes(&std::array::from_fn(byte))
     }
 
     /// As somebody who has the rights of a node and nothing else.
-    fn attack(&self, sql: &str) {
+    pub(crate) fn attack(&self, sql: &str) {
         let sql = format!("SET ROLE {}; {sql}", self.role);
         succeeded(&self.database.cluster.psql(&self.database.name, &sql));
     }
 
-    fn found(&self, by: &str) -> DatabaseVerification {
-        verify_database(&self.node(by), Expected::default()).unwrap()
+    pub(crate) fn found(&self, by: &str) -> DatabaseVerification {
+        verify_database(&self.node(by), ExpectedHead::default()).unwrap()
     }
 
     /// Everybody finds the database whole, and says how many chains grow and how many were set aside.
-    fn is_whole(&self, (growing, aside): (usize, usize)) {
+    pub(crate) fn is_whole(&self, (growing, aside): (usize, usize)) {
         for by in ["alpha", "beta"] {
             let found = self.found(by);
             assert!(found.problems.is_empty(), "{by}: {:?}", found.problems);
@@ -62,7 +70,7 @@ impl Nodes {
     }
 
     /// Every node finds a flaw of this kind in the chain of `node`.
-    fn everybody_finds(&self, node: &str, is_it: fn(&Flaw) -> bool) {
+    pub(crate) fn everybody_finds(&self, node: &str, is_it: fn(&ChainFlaw) -> bool) {
         for by in ["alpha", "beta"] {
             let found = self.found(by);
             let is_told = found.problems.iter().any(|problem| match problem {
@@ -75,32 +83,35 @@ impl Nodes {
         }
     }
 
-    fn chain_of(&self, node: &str) -> String {
+    pub(crate) fn chain_of(&self, node: &str) -> String {
         let sql = format!("SELECT id FROM ringfence.head WHERE node = '{node}' ORDER BY chain DESC LIMIT 1");
         self.database.sql(&sql)
     }
 }
 
-const SET_ASIDE: &str = "UPDATE ringfence.head SET aside = 'x' WHERE node = 'beta'";
+pub(crate) const SET_ASIDE: &str = "UPDATE ringfence.head SET aside = 'x' WHERE node = 'beta'";
 
 #[test]
 fn a_chain_is_not_set_aside_by_a_word_in_a_table() {
     let nodes = Nodes::new();
     nodes.is_whole((2, 0));
     nodes.attack(SET_ASIDE);
-    nodes.everybody_finds("beta", |flaw| matches!(flaw, Flaw::SetAside));
-    let refused = Ledger::connect(&nodes.node("beta"), Settings::default());
+    nodes.everybody_finds("beta", |flaw| matches!(flaw, ChainFlaw::SetAside));
+    let refused = Ledger::connect(&nodes.node("beta"), LedgerSettings::default());
     assert!(
-        matches!(&refused, Err(OpenError::Connect(error)) if matches!(**error, ConnectError::SetAside { .. })),
+        matches!(&refused, Err(LedgerOpenError::Connect(error)) if matches!(**error, ConnectError::SetAside { .. })),
         "no new chain begins without a word: {refused:?}"
     );
     // A chain that claims to continue it, of somebody without its key.
     let forger =
-        Node::in_directory(&nodes.database.url(&nodes.role), &nodes.database.state("forger"), "gamma");
-    drop(Ledger::connect(&forger.unwrap(), Settings::default()).unwrap());
-    nodes.everybody_finds("beta", |flaw| matches!(flaw, Flaw::SetAside));
+        LedgerNode::in_directory(&nodes.database.url(&nodes.role), &nodes.database.state("forger"), "gamma");
+    drop(Ledger::connect(&forger.unwrap(), LedgerSettings::default()).unwrap());
+    nodes.everybody_finds("beta", |flaw| matches!(flaw, ChainFlaw::SetAside));
     // The node itself can, with its key, and says why.
-    nodes.node("beta").acknowledge(&Settings::default(), "somebody wrote into the table", person(0)).unwrap();
+    nodes
+        .node("beta")
+        .restart(&LedgerSettings::default(), "somebody wrote into the table", person(0))
+        .unwrap();
     nodes.is_whole((3, 1));
     let aside = nodes.found("alpha").aside;
     assert_eq!((aside[0].node.as_str(), aside[0].is_signed), ("beta", true));
@@ -126,14 +137,14 @@ fn what_is_in_a_chain_that_was_set_aside_stays_as_it_was() {
         let nodes = Nodes::new();
         let number = nodes.database.sql("SELECT chain FROM ringfence.head WHERE node = 'beta'");
         nodes.attack(SET_ASIDE);
-        nodes.node("beta").acknowledge(&Settings::default(), "known", person(0)).unwrap();
+        nodes.node("beta").restart(&LedgerSettings::default(), "known", person(0)).unwrap();
         nodes.is_whole((2, 1));
         nodes.attack(&attack.replace("CHAIN", &number));
         for by in ["alpha", "beta"] {
             let problems = nodes.found(by).problems;
             let is_told = problems.iter().any(|problem| {
                 matches!(problem, VerifyError::Chain { source, .. }
-                    if matches!(&**source, VerifyError::Broken(broken) if broken.what == Flaw::ChangedAside))
+                    if matches!(&**source, VerifyError::Broken(broken) if broken.what == ChainFlaw::ChangedAside))
             });
             assert!(is_told, "{what}, {by}: {problems:?}");
         }
@@ -146,12 +157,12 @@ fn the_chain_before_cannot_be_put_in_the_place_of_the_one_after() {
     let nodes = Nodes::new();
     let old = nodes.chain_of("beta");
     nodes.attack(SET_ASIDE);
-    let new = nodes.node("beta").acknowledge(&Settings::default(), "known", person(0)).unwrap();
+    let new = nodes.node("beta").restart(&LedgerSettings::default(), "known", person(0)).unwrap();
     nodes.is_whole((2, 1));
     nodes.attack(&format!(
         "UPDATE ringfence.head SET aside = 'x' WHERE id = '{new}'; UPDATE ringfence.head SET aside = NULL WHERE id = '{old}'"
     ));
-    nodes.everybody_finds("beta", |flaw| matches!(flaw, Flaw::SetAside));
+    nodes.everybody_finds("beta", |flaw| matches!(flaw, ChainFlaw::SetAside));
     let refused = nodes.open("beta").append(&battery(1));
     assert!(matches!(refused, Err(AppendError::Broken(_))), "the node knows its chain: {refused:?}");
 }
@@ -162,8 +173,8 @@ fn a_record_that_the_node_did_not_write_is_found() {
     let nodes = Nodes::new();
     let beta = nodes.open("beta");
     let copied = "WITH head AS (SELECT * FROM ringfence.head WHERE node = 'beta'),
-        parts AS (SELECT chain, hash AS before, seq + 1 AS seq, '2026-01-02T03:04:05.000000Z' AS time, 'pruned' AS kind,
-            '{\"kind\":\"pruned\",\"by\":{\"principal\":\"system\"},\"before\":4,\"records\":1,\"classes\":[\"activity\"],\"runs\":[[2,2]]}' AS body FROM head),
+        parts AS (SELECT chain, hash AS before, seq + 1 AS seq, '2026-01-02T03:04:05.000000Z' AS time, 'ledger-pruned' AS kind,
+            '{\"kind\":\"ledger-pruned\",\"actor\":{\"principal\":\"system\"},\"before\":4,\"records\":1,\"classes\":[\"activity\"],\"ranges\":[[2,2]]}' AS body FROM head),
         digested AS (SELECT *, encode(sha256(convert_to(body, 'UTF8')), 'hex') AS digest FROM parts),
         hashed AS (SELECT *, encode(sha256(convert_to('ringfence ledger v2', 'UTF8') || '\\x00'::bytea || convert_to(
             before || length(seq::text) || ':' || seq || length(time) || ':' || time || length(kind) || ':' || kind ||
@@ -173,7 +184,7 @@ fn a_record_that_the_node_did_not_write_is_found() {
         UPDATE ringfence.head SET seq = written.seq, hash = written.hash FROM written WHERE head.chain = written.chain";
     nodes.attack(copied);
     nodes.attack("UPDATE ringfence.record SET body = NULL FROM ringfence.head h WHERE h.node = 'beta' AND h.chain = record.chain AND record.seq = 2");
-    nodes.everybody_finds("beta", |flaw| matches!(flaw, Flaw::Unsealed));
+    nodes.everybody_finds("beta", |flaw| matches!(flaw, ChainFlaw::Unsealed));
     let refused = beta.append(&battery(1)).map(drop);
     assert!(matches!(refused, Err(AppendError::Broken(_))), "who has it open: {refused:?}");
     let refused = nodes.open("beta").append(&battery(1)).map(drop);
@@ -182,7 +193,7 @@ fn a_record_that_the_node_did_not_write_is_found() {
     let alpha = nodes.open("alpha");
     alpha.append(&battery(1)).map(drop).unwrap();
     alpha.checkpoint().unwrap();
-    nodes.node("beta").acknowledge(&Settings::default(), "not ours", person(0)).unwrap();
+    nodes.node("beta").restart(&LedgerSettings::default(), "not ours", person(0)).unwrap();
     nodes.is_whole((2, 1));
 }
 
@@ -194,7 +205,7 @@ fn the_end_in_the_table_is_the_end_of_the_chain() {
     ] {
         let nodes = Nodes::new();
         nodes.attack(attack);
-        nodes.everybody_finds("beta", |flaw| matches!(flaw, Flaw::Unsealed | Flaw::OtherEnd));
+        nodes.everybody_finds("beta", |flaw| matches!(flaw, ChainFlaw::Unsealed | ChainFlaw::OtherEnd));
     }
 }
 
@@ -229,7 +240,10 @@ fn a_pruning_explains_exactly_what_it_took() {
     let kept = nodes.database.sql("SELECT body FROM ringfence.record JOIN ringfence.head h USING (chain) WHERE h.node = 'beta' AND record.seq = 2");
     let beta = nodes.open("beta");
     let now = ringfence_ledger::Timestamp::now();
-    let pruning = ringfence_ledger::Pruning { before: now, classes: vec![ringfence_ledger::Class::Activity] };
+    let pruning = ringfence_ledger::PruneRequest {
+        before: now,
+        classes: vec![ringfence_ledger::RetentionClass::Activity],
+    };
     assert_eq!(beta.prune(&pruning, &person(0)).unwrap(), 3);
     beta.append(&battery(1)).map(drop).unwrap();
     let last = nodes.database.sql("SELECT seq FROM ringfence.head WHERE node = 'beta'");
@@ -237,7 +251,7 @@ fn a_pruning_explains_exactly_what_it_took() {
     nodes.attack(&format!("UPDATE ringfence.record SET body = '{kept}' {of_beta} = 2"));
     nodes.is_whole((2, 0));
     nodes.attack(&format!("UPDATE ringfence.record SET body = NULL {of_beta} = {last}"));
-    nodes.everybody_finds("beta", |flaw| matches!(flaw, Flaw::BodyGone));
+    nodes.everybody_finds("beta", |flaw| matches!(flaw, ChainFlaw::BodyGone));
 }
 
 /// One flaw does not hide another.
@@ -246,12 +260,12 @@ fn everything_that_does_not_hold_is_told() {
     let nodes = Nodes::new();
     nodes.attack(SET_ASIDE);
     nodes.attack("UPDATE ringfence.record SET body = NULL FROM ringfence.head h WHERE h.node = 'alpha' AND h.chain = record.chain AND record.seq = 2");
-    nodes.everybody_finds("beta", |flaw| matches!(flaw, Flaw::SetAside));
-    nodes.everybody_finds("alpha", |flaw| matches!(flaw, Flaw::BodyGone));
+    nodes.everybody_finds("beta", |flaw| matches!(flaw, ChainFlaw::SetAside));
+    nodes.everybody_finds("alpha", |flaw| matches!(flaw, ChainFlaw::BodyGone));
 }
 
 #[test]
-fn an_acknowledged_chain_does_not_break_those_who_answered_it() {
+fn a_restarted_chain_does_not_break_the_answers_of_other_nodes() {
     let nodes = Nodes::new();
     let (alpha, beta) = (nodes.open("alpha"), nodes.open("beta"));
     let (answered_there, asked_here, open) = (ids(), ids(), ids());
@@ -272,7 +286,7 @@ fn an_acknowledged_chain_does_not_break_those_who_answered_it() {
     nodes.is_whole((2, 0));
     drop(beta);
     nodes.attack(SET_ASIDE);
-    nodes.node("beta").acknowledge(&Settings::default(), "known", person(0)).unwrap();
+    nodes.node("beta").restart(&LedgerSettings::default(), "known", person(0)).unwrap();
     nodes.is_whole((2, 1));
     alpha.append(&battery(1)).map(drop).unwrap();
     alpha.recover(&|_| false).unwrap();
@@ -280,9 +294,9 @@ fn an_acknowledged_chain_does_not_break_those_who_answered_it() {
 }
 
 #[test]
-fn a_whole_chain_cannot_be_acknowledged_away() {
+fn a_valid_chain_cannot_be_restarted() {
     let nodes = Nodes::new();
-    let refused = nodes.node("beta").acknowledge(&Settings::default(), "no reason", person(0));
+    let refused = nodes.node("beta").restart(&LedgerSettings::default(), "no reason", person(0));
     assert!(matches!(refused, Err(ConnectError::Whole { .. })), "{refused:?}");
     nodes.is_whole((2, 0));
 }
@@ -292,20 +306,20 @@ fn a_second_machine_of_the_same_name_takes_nothing_from_the_first() {
     let nodes = Nodes::new();
     let url = nodes.database.url(&nodes.role);
     let elsewhere = nodes.database.state("elsewhere");
-    let second = Node::in_directory(&url, &elsewhere, "beta").unwrap();
-    let refused = Ledger::connect(&second, Settings::default());
-    let Err(OpenError::Connect(error)) = refused else { panic!("{refused:?}") };
+    let second = LedgerNode::in_directory(&url, &elsewhere, "beta").unwrap();
+    let refused = Ledger::connect(&second, LedgerSettings::default());
+    let Err(LedgerOpenError::Connect(error)) = refused else { panic!("{refused:?}") };
     let hint = error.hint().unwrap();
     assert!(matches!(*error, ConnectError::NameTaken { .. }), "{error:?}");
-    assert!(hint.contains("node = ") && !hint.contains("acknowledge"), "{hint}");
-    let refused = second.acknowledge(&Settings::default(), "I was told to", person(0));
+    assert!(hint.contains("node = ") && !hint.contains("restart"), "{hint}");
+    let refused = second.restart(&LedgerSettings::default(), "I was told to", person(0));
     assert!(matches!(refused, Err(ConnectError::NameTaken { .. })), "{refused:?}");
     nodes.open("beta").append(&battery(1)).map(drop).unwrap();
     // It gets a name of its own in the same directory.
-    let renamed = Node::in_directory(&url, &elsewhere, "delta").unwrap();
-    drop(Ledger::connect(&renamed, Settings::default()).unwrap().append(&battery(1)).unwrap());
+    let renamed = LedgerNode::in_directory(&url, &elsewhere, "delta").unwrap();
+    drop(Ledger::connect(&renamed, LedgerSettings::default()).unwrap().append(&battery(1)).unwrap());
     nodes.is_whole((3, 0));
-    let kept = Node::in_directory(&url, &elsewhere, "beta");
+    let kept = LedgerNode::in_directory(&url, &elsewhere, "beta");
     assert!(matches!(kept, Err(ConnectError::OtherNode { .. })), "{kept:?}");
 }
 
@@ -315,9 +329,11 @@ fn a_chain_whose_key_is_lost_is_accepted_by_each_node_for_itself() {
     let nodes = Nodes::new();
     let old = nodes.chain_of("beta");
     fs::remove_file(nodes.database.state("beta").join("node.key")).unwrap();
-    let refused = Ledger::connect(&nodes.node("beta"), Settings::default());
-    assert!(matches!(&refused, Err(OpenError::Connect(error)) if matches!(**error, ConnectError::Key(..))));
-    nodes.node("beta").acknowledge(&Settings::default(), "the key is lost", person(0)).unwrap();
+    let refused = Ledger::connect(&nodes.node("beta"), LedgerSettings::default());
+    assert!(
+        matches!(&refused, Err(LedgerOpenError::Connect(error)) if matches!(**error, ConnectError::Key(..)))
+    );
+    nodes.node("beta").restart(&LedgerSettings::default(), "the key is lost", person(0)).unwrap();
     nodes.open("beta").append(&battery(1)).map(drop).unwrap();
     assert!(nodes.found("beta").problems.is_empty(), "{:?}", nodes.found("beta").problems);
     assert_eq!(nodes.found("alpha").problems.len(), 1, "another node has only the word of a stranger");
@@ -327,6 +343,69 @@ fn a_chain_whose_key_is_lost_is_accepted_by_each_node_for_itself() {
     nodes.is_whole((2, 1));
     let aside = nodes.found("alpha").aside;
     assert!(!aside[0].is_signed);
+}
+
+/// An attacker who spoils the seal of a chain keeps it from being witnessed. That it was tried stays in the ledger after the seal
+/// is back.
+#[test]
+fn a_head_that_is_not_witnessed_is_recorded() {
+    let nodes = Nodes::new();
+    let chain = nodes.chain_of("beta");
+    let refused = || -> usize {
+        let records =
+            nodes.open("alpha").reader().unwrap().of_kinds(&[Kind::ChainWitnessRefused], 10).unwrap();
+        let is_beta = |event: &Event| matches!(event, Event::ChainWitnessRefused { chain: of, .. } if of.as_str() == chain);
+        records.iter().filter(|record| is_beta(&record.event)).count()
+    };
+    let grow = |number| {
+        nodes.open("beta").append(&battery(number)).map(drop).unwrap();
+        nodes.database.sql("SELECT seal FROM ringfence.head WHERE node = 'beta'")
+    };
+    grow(1);
+    nodes.open("alpha").checkpoint().unwrap();
+    assert_eq!(refused(), 0, "control");
+    let seal = grow(2);
+    nodes.attack("UPDATE ringfence.head SET seal = 'x' WHERE node = 'beta'");
+    nodes.open("alpha").checkpoint().unwrap();
+    nodes.open("alpha").checkpoint().unwrap();
+    assert_eq!(refused(), 1, "one head, one record");
+    nodes.attack(&format!("UPDATE ringfence.head SET seal = '{seal}' WHERE node = 'beta'"));
+    nodes.open("alpha").checkpoint().unwrap();
+    nodes.is_whole((2, 0));
+    assert_eq!(refused(), 1);
+    // A record that names a key, without its body, keeps the chain from being witnessed as well.
+    grow(3);
+    nodes.attack(
+        "UPDATE ringfence.record r SET body = NULL FROM ringfence.head h
+         WHERE r.chain = h.chain AND h.node = 'beta' AND r.seq = 1",
+    );
+    nodes.open("alpha").checkpoint().unwrap();
+    assert_eq!(refused(), 2);
+}
+
+#[test]
+fn a_node_without_its_key_is_told_so_by_verify() {
+    let nodes = Nodes::new();
+    nodes.is_whole((2, 0));
+    let key = nodes.database.state("beta").join("node.key");
+    let kept = fs::read(&key).unwrap();
+    let is_told = || {
+        let is_key = |problem: &VerifyError| match problem {
+            VerifyError::Chain { source, .. } => {
+                matches!(&**source, VerifyError::Broken(broken) if matches!(broken.what, ChainFlaw::Key { .. }))
+            }
+            _ => false,
+        };
+        nodes.found("beta").problems.iter().any(is_key)
+    };
+    fs::write(&key, fs::read(nodes.database.state("alpha").join("node.key")).unwrap()).unwrap();
+    assert!(is_told(), "the key of another node");
+    fs::remove_file(&key).unwrap();
+    assert!(is_told());
+    assert!(nodes.found("alpha").problems.is_empty(), "the chain itself is whole");
+    fs::write(&key, kept).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    nodes.is_whole((2, 0));
 }
 
 /// Somebody who rules the database and no node.
@@ -340,16 +419,16 @@ fn a_node_knows_after_a_restart_what_it_has_signed() {
     for name in ["alpha", "beta"] {
         let broken = nodes.open(name).broken();
         assert!(
-            matches!(&broken, Some(broken) if matches!(broken.what, Flaw::RolledBack { .. })),
+            matches!(&broken, Some(broken) if matches!(broken.what, ChainFlaw::RolledBack { .. })),
             "{broken:?}"
         );
     }
     nodes
         .database
         .sql("TRUNCATE ringfence.head, ringfence.record, ringfence.mention, ringfence.claim, ringfence.open");
-    let refused = Ledger::connect(&nodes.node("beta"), Settings::default());
+    let refused = Ledger::connect(&nodes.node("beta"), LedgerSettings::default());
     assert!(
-        matches!(&refused, Err(OpenError::Connect(error)) if matches!(**error, ConnectError::Gone { .. }))
+        matches!(&refused, Err(LedgerOpenError::Connect(error)) if matches!(**error, ConnectError::Gone { .. }))
     );
     assert!(!nodes.found("beta").problems.is_empty());
 }
@@ -360,15 +439,17 @@ fn what_is_known_from_elsewhere_may_be_of_any_node() {
     let beta = nodes.open("beta");
     let (head, kept) =
         (beta.reader().unwrap().head().unwrap().unwrap(), beta.checkpoint().unwrap().unwrap().checkpoint);
-    let check = |expected: Expected<'_>| verify_database(&nodes.node("alpha"), expected).unwrap().problems;
-    assert!(check(Expected { head: Some(&head), ..Expected::default() }).is_empty());
+    let check =
+        |expected: ExpectedHead<'_>| verify_database(&nodes.node("alpha"), expected).unwrap().problems;
+    assert!(check(ExpectedHead { head: Some(&head), ..ExpectedHead::default() }).is_empty());
     assert!(
-        check(Expected { checkpoint: Some(&kept), key: Some(&kept.key), ..Expected::default() }).is_empty()
+        check(ExpectedHead { checkpoint: Some(&kept), key: Some(&kept.key), ..ExpectedHead::default() })
+            .is_empty()
     );
     let mut other = head.clone();
     other.hash = "0".repeat(64);
-    let problems = check(Expected { head: Some(&other), ..Expected::default() });
+    let problems = check(ExpectedHead { head: Some(&other), ..ExpectedHead::default() });
     assert!(matches!(problems[..], [VerifyError::NoSuchHead(_)]), "{problems:?}");
-    let problems = check(Expected { key: Some(&"0".repeat(64)), ..Expected::default() });
+    let problems = check(ExpectedHead { key: Some(&"0".repeat(64)), ..ExpectedHead::default() });
     assert!(matches!(problems[..], [VerifyError::OtherKey]), "{problems:?}");
 }

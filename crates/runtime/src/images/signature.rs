@@ -1,6 +1,7 @@
-//! The signature of an image, as cosign makes it, checked with a key that is here: nobody is asked over a network.
+//! Verifies the cosign signature of an image offline, with a local key.
 //!
-//! cosign signs a small JSON text that names the digest of the image's manifest. A signature is ECDSA over P-256 with SHA-256.
+//! cosign signs a small JSON text that names the digest of the image's manifest. A signature is ECDSA over
+//! P-256 with SHA-256.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,13 +14,13 @@ use rustls_pki_types::SubjectPublicKeyInfoDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 
-/// What says that somebody with this key vouches for an image.
+/// Proof that the holder of this key signed an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Signature {
+pub struct ImageSignature {
     /// The public key, DER in base64.
     key: String,
-    /// The text that was signed, in base64: it names the digest.
+    /// The signed text in base64; it names the digest.
     payload: String,
     /// In base64.
     signature: String,
@@ -27,7 +28,7 @@ pub struct Signature {
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SignatureError {
+pub enum ImageSignatureError {
     #[error("`{}` cannot be read", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("`{}` is no public key for ECDSA over P-256 in PEM", .0.display())]
@@ -42,7 +43,7 @@ pub enum SignatureError {
     Broken,
 }
 
-impl SignatureError {
+impl ImageSignatureError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Format(_) => Some("`cosign download signature IMAGE > FILE` writes one".to_owned()),
@@ -58,88 +59,89 @@ impl SignatureError {
 /// A line of `cosign download signature`.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Downloaded {
+struct CosignBundle {
     base64_signature: String,
     payload: String,
 }
 
-/// What cosign signs, as far as it matters here.
+/// The relevant part of the signed text.
 #[derive(Deserialize)]
-struct Payload {
-    critical: Critical,
+struct CosignPayload {
+    critical: CosignCritical,
 }
 
 #[derive(Deserialize)]
-struct Critical {
-    image: Signed,
+struct CosignCritical {
+    image: CosignImage,
     r#type: String,
 }
 
 #[derive(Deserialize)]
-struct Signed {
+struct CosignImage {
     #[serde(rename = "docker-manifest-digest")]
     digest: String,
 }
 
-/// Everything that comes before the point of a P-256 key: the only encoding there is of it.
+/// The DER prefix of a P-256 key, which has only this encoding.
 const P256: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
     0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 
-impl Signature {
-    /// Finds the signature in `file` that `key` made for an image with one of these manifest digests.
-    pub fn check(file: &PathBuf, key: &PathBuf, digests: &[String]) -> Result<Self, SignatureError> {
+impl ImageSignature {
+    /// Finds the signature in `file` by `key` for one of these manifest digests.
+    pub fn check(file: &PathBuf, key: &PathBuf, digests: &[String]) -> Result<Self, ImageSignatureError> {
         let read = |path: &PathBuf| {
-            std::fs::read(path).map_err(|source| SignatureError::Read { path: path.clone(), source })
+            std::fs::read(path).map_err(|source| ImageSignatureError::Read { path: path.clone(), source })
         };
         let pem = read(key)?;
         let der = SubjectPublicKeyInfoDer::from_pem_slice(&pem).ok();
-        let der = der.filter(|der| der.starts_with(&P256)).ok_or_else(|| SignatureError::Key(key.clone()))?;
+        let der =
+            der.filter(|der| der.starts_with(&P256)).ok_or_else(|| ImageSignatureError::Key(key.clone()))?;
         let text = read(file)?;
-        let lines: Result<Vec<Downloaded>, _> =
+        let lines: Result<Vec<CosignBundle>, _> =
             serde_json::Deserializer::from_slice(&text).into_iter().collect();
         let lines = lines.ok().filter(|lines| !lines.is_empty());
-        let lines = lines.ok_or_else(|| SignatureError::Format(file.clone()))?;
+        let lines = lines.ok_or_else(|| ImageSignatureError::Format(file.clone()))?;
         let mut signed = None;
         for line in lines {
             let signature =
                 Self { key: STANDARD.encode(&der), payload: line.payload, signature: line.base64_signature };
-            let Ok(Verified { digest, .. }) = signature.verify() else { continue };
+            let Ok(VerifiedSigner { digest, .. }) = signature.verify() else { continue };
             if digests.contains(&digest) {
                 return Ok(signature);
             }
             signed = Some(digest);
         }
         match signed {
-            Some(signed) => Err(SignatureError::Other { signed, has: digests.join(", ") }),
-            None => Err(SignatureError::Foreign(file.clone())),
+            Some(signed) => Err(ImageSignatureError::Other { signed, has: digests.join(", ") }),
+            None => Err(ImageSignatureError::Foreign(file.clone())),
         }
     }
 
-    /// Whether it is what it says, and who says what.
-    pub fn verify(&self) -> Result<Verified, SignatureError> {
-        let decode = |text: &str| STANDARD.decode(text).map_err(|_not_base64| SignatureError::Broken);
+    /// Verifies the signature and returns the key and the digest.
+    pub fn verify(&self) -> Result<VerifiedSigner, ImageSignatureError> {
+        let decode = |text: &str| STANDARD.decode(text).map_err(|_not_base64| ImageSignatureError::Broken);
         let (key, payload, signature) =
             (decode(&self.key)?, decode(&self.payload)?, decode(self.signature.trim())?);
-        let point = key.strip_prefix(&P256).ok_or(SignatureError::Broken)?;
+        let point = key.strip_prefix(&P256).ok_or(ImageSignatureError::Broken)?;
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point)
             .verify(&payload, &signature)
-            .map_err(|_unspecified| SignatureError::Broken)?;
-        let payload: Payload =
-            serde_json::from_slice(&payload).map_err(|_no_payload| SignatureError::Broken)?;
+            .map_err(|_unspecified| ImageSignatureError::Broken)?;
+        let payload: CosignPayload =
+            serde_json::from_slice(&payload).map_err(|_no_payload| ImageSignatureError::Broken)?;
         if payload.critical.r#type != "cosign container image signature" {
-            return Err(SignatureError::Broken);
+            return Err(ImageSignatureError::Broken);
         }
-        Ok(Verified { key: sha256(&key), digest: payload.critical.image.digest })
+        Ok(VerifiedSigner { key: sha256(&key), digest: payload.critical.image.digest })
     }
 }
 
-/// Who vouches for what.
+/// A verified key and the digest it signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
-    /// `sha256:…` of the key, as `[container] signed_by` names it.
+pub struct VerifiedSigner {
+    /// `sha256:…` of the key, as in `[container] trusted_keys`.
     pub key: String,
-    /// Of the manifest.
+    /// Digest of the manifest.
     pub digest: String,
 }

@@ -1,69 +1,71 @@
-//! What a call is made of, before it is made.
+//! Scans a call before it is executed.
 
-use ringfence_authz::policy::Leaks;
-use ringfence_ledger::Finding;
-use ringfence_types::{Bytes, Call, FileCall, Layer, LeakAction, Patch, Refusal, RefusalCode};
+use ringfence_authz::policy::LeakPolicy;
+use ringfence_ledger::RecordedFinding;
+use ringfence_types::{
+    ByteString, Call, FileCall, LeakAction, Patch, PolicyLayer, Refusal, RefusalCode, RuleId,
+};
 
-use super::{Actions, LeakScanner, Tally};
+use super::{FindingTally, LeakScanner, SinkActions};
 use crate::session::AgentSession;
 
-/// Bytes that a call brings along, where they are known before it is made.
+/// Bytes that a call brings along.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Content<'c> {
-    /// What will be in a file.
-    File { path: &'c Bytes, bytes: &'c [u8] },
-    /// What a command will read.
+pub(crate) enum CallContent<'c> {
+    /// Content of a file write.
+    File { path: &'c ByteString, bytes: &'c [u8] },
+    /// Standard input of a command.
     Input(&'c [u8]),
 }
 
-/// A call that must not be made, with what was found in it.
+/// A refused call, with its findings.
 #[derive(Debug)]
-pub(crate) struct Leak {
+pub(crate) struct CallLeak {
     pub(crate) refusal: Refusal,
-    pub(crate) tally: Tally,
+    pub(crate) tally: FindingTally,
     pub(crate) action: LeakAction,
 }
 
-/// Whether a secret would leave with this call. What is in its content and may pass is told as well.
+/// Refuses a call that would leak a secret. Also collects the findings of content that may pass.
 pub(crate) fn judge(
     call: &Call,
-    content: Option<Content<'_>>,
+    content: Option<CallContent<'_>>,
     session: &AgentSession<'_>,
-) -> Result<Tally, Box<Leak>> {
+) -> Result<FindingTally, Box<CallLeak>> {
     let leaks = &session.leaks;
     let rules = &session.policy.leaks;
-    let mut judging = Judging { leaks, tally: Tally::default(), worst: None };
-    judging.arguments(call, Actions::arguments(rules));
+    let mut judging = LeakJudge { leaks, tally: FindingTally::default(), worst: None };
+    judging.arguments(call, SinkActions::arguments(rules));
     match content {
-        Some(Content::File { path, bytes }) => judging.content(path, bytes, Actions::files(rules)),
-        Some(Content::Input(bytes)) => judging.bytes(bytes, "stdin", Actions::arguments(rules)),
+        Some(CallContent::File { path, bytes }) => judging.content(path, bytes, SinkActions::files(rules)),
+        Some(CallContent::Input(bytes)) => judging.bytes(bytes, "stdin", SinkActions::arguments(rules)),
         None => {}
     }
     if let Call::Apply(patch) = call {
-        judging.patch(patch, Actions::files(rules));
+        judging.patch(patch, SinkActions::files(rules));
     }
     judging.verdict()
 }
 
-struct Judging<'s> {
+struct LeakJudge<'s> {
     leaks: &'s LeakScanner,
-    tally: Tally,
-    worst: Option<(LeakAction, Finding, Sink)>,
+    tally: FindingTally,
+    worst: Option<(LeakAction, RecordedFinding, CallSink)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sink {
+enum CallSink {
     Arguments,
     Files,
 }
 
-impl Judging<'_> {
-    fn arguments(&mut self, call: &Call, actions: Actions) {
+impl LeakJudge<'_> {
+    fn arguments(&mut self, call: &Call, actions: SinkActions) {
         match call {
             Call::Exec(exec) => {
-                let arguments: Vec<&[u8]> = exec.argv.iter().map(Bytes::as_slice).collect();
+                let arguments: Vec<&[u8]> = exec.argv.iter().map(ByteString::as_slice).collect();
                 for (at, found) in self.leaks.scanner().redact_argv(&arguments).1 {
-                    self.found(&found, (format!("argv[{at}]"), Sink::Arguments), actions);
+                    self.found(&found, format!("argv[{at}]"), CallSink::Arguments, actions);
                 }
                 self.text(&exec.cwd, "cwd", actions);
                 for (name, value) in &exec.env {
@@ -81,8 +83,8 @@ impl Judging<'_> {
             }
             Call::File(file) => self.text(file.path(), "path", actions),
             Call::Apply(patch) => patch.files.iter().for_each(|file| self.text(&file.path, "path", actions)),
-            Call::Flow(flow) => self.text(&Bytes::from(flow.host.as_str()), "host", actions),
-            Call::Fetch(fetch) => self.text(&Bytes::from(fetch.url.as_str()), "url", actions),
+            Call::Flow(flow) => self.text(&ByteString::from(flow.host.as_str()), "host", actions),
+            Call::Fetch(fetch) => self.text(&ByteString::from(fetch.url.as_str()), "url", actions),
             Call::Tool(tool) => {
                 self.bytes(tool.name.as_bytes(), "the name of a tool", actions);
                 self.bytes(tool.input.as_bytes(), "input", actions);
@@ -90,93 +92,100 @@ impl Judging<'_> {
         }
     }
 
-    fn text(&mut self, text: &Bytes, place: &str, actions: Actions) {
+    fn text(&mut self, text: &ByteString, place: &str, actions: SinkActions) {
         self.bytes(text.as_slice(), place, actions);
     }
 
-    fn bytes(&mut self, bytes: &[u8], place: &str, actions: Actions) {
+    fn bytes(&mut self, bytes: &[u8], place: &str, actions: SinkActions) {
         for found in self.leaks.scanner().search(bytes).findings {
-            self.found(&found, (place.to_owned(), Sink::Arguments), actions);
+            self.found(&found, place.to_owned(), CallSink::Arguments, actions);
         }
     }
 
-    fn content(&mut self, path: &Bytes, bytes: &[u8], actions: Actions) {
+    fn content(&mut self, path: &ByteString, bytes: &[u8], actions: SinkActions) {
         for found in self.leaks.scanner().search(bytes).findings {
             let above = bytes.get(..found.start).unwrap_or_default();
             let line = 1 + above.iter().filter(|byte| **byte == b'\n').count();
-            self.found(&found, (format!("{}:{line}", path.display()), Sink::Files), actions);
+            self.found(&found, format!("{}:{line}", path.display()), CallSink::Files, actions);
         }
     }
 
-    /// What it brings in was looked for when it was taken up; whoever applies it is asked about what may pass.
-    fn patch(&mut self, patch: &Patch, actions: Actions) {
+    /// Uses the findings from the time of the proposal. The approver of the patch sees those that may pass.
+    fn patch(&mut self, patch: &Patch, actions: SinkActions) {
         for file in &patch.files {
             for brought in &file.secrets {
                 let action = actions.by_rule(&brought.rule);
-                let finding = Finding {
+                let finding = RecordedFinding {
                     rule: brought.rule.clone(),
-                    place: self.leaks.text(&format!("{}:{}", file.path.display(), brought.line)),
+                    location: self.leaks.text(&format!("{}:{}", file.path.display(), brought.line)),
                     fingerprint: String::new(),
                     encoding: None,
                 };
                 if action >= LeakAction::Block {
-                    self.note(action, finding, Sink::Files);
+                    self.note(action, finding, CallSink::Files);
                 }
             }
         }
     }
 
-    fn found(&mut self, found: &ringfence_scan::Finding, (place, sink): (String, Sink), actions: Actions) {
-        let path = if sink == Sink::Files { place.rsplit_once(':').map_or("", |(path, _)| path) } else { "" };
-        let Some(action) = self.leaks.action(found, (actions, path)) else { return };
+    fn found(
+        &mut self,
+        found: &ringfence_scan::Finding,
+        place: String,
+        sink: CallSink,
+        actions: SinkActions,
+    ) {
+        let path =
+            if sink == CallSink::Files { place.rsplit_once(':').map_or("", |(path, _)| path) } else { "" };
+        let Some(action) = self.leaks.action(found, actions, path) else { return };
         let finding = self.leaks.finding(found, self.leaks.text(&place));
         self.note(action, finding, sink);
     }
 
-    fn note(&mut self, action: LeakAction, finding: Finding, sink: Sink) {
+    fn note(&mut self, action: LeakAction, finding: RecordedFinding, sink: CallSink) {
         if self.worst.as_ref().is_none_or(|(worst, ..)| action > *worst) {
             self.worst = Some((action, finding.clone(), sink));
         }
-        // What passes is written down with the call itself.
-        if sink == Sink::Files || action >= LeakAction::Block {
+        // Other passing findings are recorded with the call itself.
+        if sink == CallSink::Files || action >= LeakAction::Block {
             self.tally.add(action, || finding);
         }
     }
 
-    fn verdict(self) -> Result<Tally, Box<Leak>> {
+    fn verdict(self) -> Result<FindingTally, Box<CallLeak>> {
         match self.worst {
             Some((action, finding, sink)) if action >= LeakAction::Block => {
-                let refusal = refusal(&finding, (action, sink));
-                Err(Box::new(Leak { refusal, tally: self.tally, action }))
+                let refusal = refusal(&finding, action, sink);
+                Err(Box::new(CallLeak { refusal, tally: self.tally, action }))
             }
             _ => Ok(self.tally),
         }
     }
 }
 
-/// The answer where what a proposal brings in must not be written.
-pub(crate) fn judge_introduced(findings: &[Finding], leaks: &Leaks) -> Option<Refusal> {
-    let actions = Actions::files(leaks);
+/// The refusal if policy blocks what a proposal introduces.
+pub(crate) fn judge_introduced(findings: &[RecordedFinding], leaks: &LeakPolicy) -> Option<Refusal> {
+    let actions = SinkActions::files(leaks);
     let worst = findings.iter().max_by_key(|finding| actions.by_rule(&finding.rule))?;
     let blocks = actions.by_rule(&worst.rule) >= LeakAction::Block;
-    blocks.then(|| refusal(worst, (LeakAction::Block, Sink::Files)))
+    blocks.then(|| refusal(worst, LeakAction::Block, CallSink::Files))
 }
 
-fn refusal(finding: &Finding, (action, sink): (LeakAction, Sink)) -> Refusal {
+fn refusal(finding: &RecordedFinding, action: LeakAction, sink: CallSink) -> Refusal {
     let rule = match sink {
-        Sink::Arguments => "leaks.arguments",
-        Sink::Files => "leaks.files",
+        CallSink::Arguments => RuleId::LeaksArguments,
+        CallSink::Files => RuleId::LeaksFiles,
     };
     let encoded =
         finding.encoding.as_ref().map(|layers| format!(", encoded as {layers}")).unwrap_or_default();
     let (what, hint) = match (finding.rule.strip_prefix("secret/"), sink) {
-        (Some(name), Sink::Arguments) => (
+        (Some(name), CallSink::Arguments) => (
             format!("the value of the secret `{name}`{encoded}"),
             format!(
                 "leave the value out: `ringfence run --secret {name}` gives it to the command, and a variable says where"
             ),
         ),
-        (Some(name), Sink::Files) => (
+        (Some(name), CallSink::Files) => (
             format!("the value of the secret `{name}`{encoded}"),
             "write a reference to it instead: the program that needs it gets it with `--secret`".to_owned(),
         ),
@@ -186,12 +195,12 @@ fn refusal(finding: &Finding, (action, sink): (LeakAction, Sink)) -> Refusal {
                 .to_owned(),
         ),
     };
-    let ended = if action == LeakAction::Terminate { ", and the session is over" } else { "" };
+    let ended = if action == LeakAction::Terminate { ", and the session has ended" } else { "" };
     Refusal {
         code: RefusalCode::Secret,
-        layer: Layer::Floor,
-        rule: rule.to_owned(),
-        message: format!("{what} is in `{}`, so it was not done{ended}", finding.place),
+        layer: PolicyLayer::Floor,
+        rule: rule.into(),
+        message: format!("{what} is in `{}`, so it was not done{ended}", finding.location),
         hint: Some(hint),
     }
 }

@@ -1,19 +1,19 @@
-//! Secrets in the names of hosts. Whoever resolves a name tells it to name servers that nobody here knows, so a name is searched
-//! before anything is done with it.
+//! Secrets in host names. Resolving a name discloses it to foreign name servers, so every name is scanned
+//! before use.
 
 use std::borrow::Cow;
 
-use ringfence_authz::policy::Leaks;
-use ringfence_ledger::Finding;
+use ringfence_authz::policy::LeakPolicy;
+use ringfence_ledger::RecordedFinding;
 use ringfence_scan::{Confidence, LazyScanner, SHORTEST_SECRET};
-use ringfence_types::{Layer, LeakAction, Refusal, RefusalCode};
+use ringfence_types::{LeakAction, PolicyLayer, Refusal, RefusalCode, RuleName};
 use zeroize::Zeroizing;
 
-use super::{Actions, LeakScanner};
-use crate::secrets::Secrets;
+use super::{LeakScanner, SinkActions};
+use crate::secrets::SecretSet;
 
-/// Names have no upper case.
-pub(super) fn scanner(secrets: &Secrets) -> LazyScanner {
+/// Host names are compared in lower case.
+pub(super) fn scanner(secrets: &SecretSet) -> LazyScanner {
     let lower: Vec<(String, Zeroizing<Vec<u8>>)> = secrets
         .values()
         .filter(|(_, value)| value.as_slice().len() >= SHORTEST_SECRET)
@@ -22,35 +22,35 @@ pub(super) fn scanner(secrets: &Secrets) -> LazyScanner {
         })
         .collect();
     let values = lower.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
-    // INVARIANT: short values were left out, and nothing else is refused.
+    // INVARIANT: short values were filtered out, and the scanner refuses nothing else.
     LazyScanner::new(values, || None).unwrap_or_default()
 }
 
-/// A secret in the name of a host, as it may be told.
+/// A secret in a host name, redacted.
 #[derive(Clone, Debug)]
 pub(crate) struct InName {
-    pub(crate) finding: Finding,
+    pub(crate) finding: RecordedFinding,
     pub(crate) confidence: Confidence,
 }
 
 impl LeakScanner {
-    /// The secret that must not leave in this name, if there is one: a stored one always, something that looks like one as
-    /// policy says.
-    pub(crate) fn in_name(&self, name: &str, leaks: &Leaks) -> Option<InName> {
+    /// The secret that forbids the use of this name: any stored secret, and a secret shape if policy blocks
+    /// it.
+    pub(crate) fn in_name(&self, name: &str, leaks: &LeakPolicy) -> Option<InName> {
         if let Some(found) = self.stored_in_name(name) {
             let finding = self.finding(&found, "name of a host".to_owned());
             return Some(InName { finding, confidence: Confidence::Exact });
         }
-        let actions = Actions::arguments(leaks);
+        let actions = SinkActions::arguments(leaks);
         let shapes = self.0.scanner.search(name.as_bytes()).findings;
         let found = shapes.into_iter().find(|found| {
-            self.action(found, (actions, "")).is_some_and(|action| action >= LeakAction::Block)
+            self.action(found, actions, "").is_some_and(|action| action >= LeakAction::Block)
         })?;
         let finding = self.finding(&found, "name of a host".to_owned());
         Some(InName { finding, confidence: found.confidence })
     }
 
-    /// A name as it may be written down and shown. A stored secret that is spread over its labels takes the whole name with it.
+    /// The redacted name. A stored secret spread over several labels redacts the whole name.
     pub(crate) fn name(&self, name: &str) -> String {
         let clean = self.text(name);
         let clean = String::from_utf8_lossy(&self.0.names.redact(clean.as_bytes()).clean).into_owned();
@@ -60,7 +60,7 @@ impl LeakScanner {
         }
     }
 
-    /// Text that may repeat `name`, as it may be written down and shown.
+    /// Redacts a text that may repeat `name`.
     pub(crate) fn text_about(&self, text: &str, name: &str) -> String {
         let text = if name.is_empty() {
             Cow::Borrowed(text)
@@ -75,7 +75,7 @@ impl LeakScanner {
         Refusal { message: self.text_about(&refusal.message, name), hint, ..refusal.clone() }
     }
 
-    /// Also one that is too long for a label and has dots in it.
+    /// Also finds a secret that is split over labels by dots.
     fn stored_in_name(&self, name: &str) -> Option<ringfence_scan::Finding> {
         let lower = name.to_ascii_lowercase();
         let joined = lower.replace('.', "");
@@ -92,7 +92,7 @@ impl LeakScanner {
     }
 }
 
-/// Why a name with a secret in it is neither resolved nor connected to. It does not repeat the name.
+/// The refusal to resolve or dial a name with a secret. It does not repeat the name.
 pub(crate) fn in_name_refusal(found: &InName) -> Refusal {
     let (what, hint) = match found.confidence {
         Confidence::Exact => ("a stored secret", "leave the secret out of the name"),
@@ -103,8 +103,8 @@ pub(crate) fn in_name_refusal(found: &InName) -> Refusal {
     };
     Refusal {
         code: RefusalCode::Secret,
-        layer: Layer::Floor,
-        rule: found.finding.rule.clone(),
+        layer: PolicyLayer::Floor,
+        rule: RuleName::of_scanner(&found.finding.rule),
         message: format!(
             "the name of the host has {what} in it ({}), so it was neither resolved nor connected to",
             found.finding.rule

@@ -1,55 +1,55 @@
-//! What a command prints, looked at on its way to whoever reads it.
+//! Scans command output on its way to the reader.
 
-use ringfence_sandbox::{Filter, Flow, Quiet};
-use ringfence_scan::{LazyStream, Output, Pause, Treatment};
+use ringfence_sandbox::{FilterAction, IdleSpan, StreamFilter};
+use ringfence_scan::{FindingAction, LazyStream, PauseLength, ScanOutput};
 use ringfence_types::LeakAction;
 
-use super::{Actions, LIMIT, LeakScanner, Tally};
+use super::{FindingTally, LIMIT, LeakScanner, SinkActions};
 
 /// One output stream.
 #[derive(Debug)]
 pub(crate) struct OutputFilter {
     leaks: LeakScanner,
-    actions: Actions,
+    actions: SinkActions,
     /// `stdout`, or the file that is read.
     place: String,
     stream: Option<LazyStream>,
-    output: Output,
-    tally: Tally,
+    output: ScanOutput,
+    tally: FindingTally,
     stopped: Option<LeakAction>,
 }
 
 impl OutputFilter {
-    pub(crate) fn new(leaks: &LeakScanner, actions: Actions, place: &str) -> Self {
+    pub(crate) fn new(leaks: &LeakScanner, actions: SinkActions, place: &str) -> Self {
         let (known, path) = (leaks.clone(), place.to_owned());
-        let judge = move |found: &ringfence_scan::Finding| match known.action(found, (actions, &path)) {
-            None | Some(LeakAction::Flag) => Treatment::Keep,
-            Some(LeakAction::Redact) => Treatment::Redact,
-            Some(LeakAction::Block | LeakAction::Terminate) => Treatment::Stop,
+        let judge = move |found: &ringfence_scan::Finding| match known.action(found, actions, &path) {
+            None | Some(LeakAction::Flag) => FindingAction::Keep,
+            Some(LeakAction::Redact) => FindingAction::Redact,
+            Some(LeakAction::Block | LeakAction::Terminate) => FindingAction::Stop,
         };
         Self {
             leaks: leaks.clone(),
             actions,
             place: place.to_owned(),
             stream: Some(leaks.scanner().stream_with_threads()),
-            output: Output::judged_by(judge),
-            tally: Tally::default(),
+            output: ScanOutput::judged_by(judge),
+            tally: FindingTally::default(),
             stopped: None,
         }
     }
 
-    pub(crate) fn tally(self) -> Tally {
+    pub(crate) fn tally(self) -> FindingTally {
         self.tally
     }
 
-    fn give(&mut self, out: &mut Vec<u8>) -> Flow {
+    fn give(&mut self, out: &mut Vec<u8>) -> FilterAction {
         if out.is_empty() {
             std::mem::swap(out, &mut self.output.clean);
         } else {
             out.append(&mut self.output.clean);
         }
         for found in std::mem::take(&mut self.output.findings) {
-            let Some(action) = self.leaks.action(&found, (self.actions, &self.place)) else { continue };
+            let Some(action) = self.leaks.action(&found, self.actions, &self.place) else { continue };
             let place = || format!("{}:{}", self.place, found.start);
             self.tally.add(action, || self.leaks.finding(&found, place()));
             if action >= LeakAction::Block && self.stopped.is_none() {
@@ -58,25 +58,25 @@ impl OutputFilter {
             }
         }
         match self.stopped {
-            Some(LeakAction::Terminate) => Flow::Kill,
-            Some(_) => Flow::Shut,
-            None => Flow::On,
+            Some(LeakAction::Terminate) => FilterAction::Kill,
+            Some(_) => FilterAction::Shut,
+            None => FilterAction::On,
         }
     }
 }
 
-impl Filter for OutputFilter {
-    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Flow {
+impl StreamFilter for OutputFilter {
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> FilterAction {
         if let Some(stream) = &mut self.stream {
             stream.push(bytes, &mut self.output);
         }
         self.give(out)
     }
 
-    fn pause(&mut self, quiet: Quiet, out: &mut Vec<u8>) -> Flow {
+    fn pause(&mut self, quiet: IdleSpan, out: &mut Vec<u8>) -> FilterAction {
         let pause = match quiet {
-            Quiet::Briefly => Pause::Short,
-            Quiet::Long => Pause::TooLong,
+            IdleSpan::Briefly => PauseLength::Short,
+            IdleSpan::Long => PauseLength::TooLong,
         };
         if let Some(stream) = &mut self.stream {
             stream.settle(pause, &mut self.output);
@@ -84,13 +84,17 @@ impl Filter for OutputFilter {
         self.give(out)
     }
 
-    fn finish(&mut self, out: &mut Vec<u8>) -> Flow {
+    fn finish(&mut self, out: &mut Vec<u8>) -> FilterAction {
         let refused = self.stream.take().map_or(0, |stream| stream.finish(&mut self.output));
         let flow = self.give(out);
         if refused > 0 {
             let (rule, place) = (LIMIT.to_owned(), self.place.clone());
-            let limit =
-                || ringfence_ledger::Finding { rule, place, fingerprint: String::new(), encoding: None };
+            let limit = || ringfence_ledger::RecordedFinding {
+                rule,
+                location: place,
+                fingerprint: String::new(),
+                encoding: None,
+            };
             self.tally.add(LeakAction::Flag, limit);
         }
         flow

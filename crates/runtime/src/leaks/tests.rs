@@ -1,11 +1,11 @@
 use base64::Engine as _;
 use proptest::prelude::*;
-use ringfence_sandbox::{Filter as _, Flow, Quiet};
-use ringfence_types::{Layer, RefusalCode};
+use ringfence_sandbox::{FilterAction, IdleSpan, StreamFilter as _};
+use ringfence_types::{PolicyLayer, RefusalCode, RuleId};
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::secrets::{NewSecret, Scope, SecretStore, Value};
+use crate::secrets::{NewSecret, SecretScope, SecretStore, SecretValue};
 
 const VALUE: &str = "hunter2-hunter2";
 
@@ -17,33 +17,33 @@ fn known(state: &Path, secrets: &[(&str, &str)]) -> LeakScanner {
     let store = SecretStore::new(state);
     let secret = |(name, value): &(&str, &str)| NewSecret {
         name: name.parse().unwrap(),
-        value: Value::new(Zeroizing::new(value.as_bytes().to_vec())).unwrap(),
+        value: SecretValue::new(Zeroizing::new(value.as_bytes().to_vec())).unwrap(),
         class: ringfence_types::SecretClass::Tool,
         deliver: None,
-        scope: Scope::default(),
+        scope: SecretScope::default(),
         variable: None,
         hosts: Vec::new(),
-        places: Vec::new(),
+        credential_locations: Vec::new(),
     };
     if !secrets.is_empty() {
-        store.add(secrets.iter().map(secret).collect()).unwrap();
+        store.add(secrets.iter().map(secret).collect()).unwrap().make().unwrap();
     }
     LeakScanner::of_state(&store.read().unwrap(), state)
 }
 
-fn actions(stored: LeakAction, shapes: LeakAction) -> Actions {
-    Actions { stored, shapes }
+fn actions(stored: LeakAction, shapes: LeakAction) -> SinkActions {
+    SinkActions { stored, shapes }
 }
 
-/// Everything that comes out of a filter that is given these chunks, with a pause after each where one is said.
-fn filtered(filter: &mut OutputFilter, chunks: &[&[u8]], quiet: Option<Quiet>) -> (Vec<u8>, Flow) {
+/// The filter's output for these chunks, with a pause after each if `quiet` is set.
+fn filtered(filter: &mut OutputFilter, chunks: &[&[u8]], quiet: Option<IdleSpan>) -> (Vec<u8>, FilterAction) {
     let mut out = Vec::new();
     for chunk in chunks {
         let mut flow = filter.push(chunk, &mut out);
-        if let (Flow::On, Some(quiet)) = (flow, quiet) {
+        if let (FilterAction::On, Some(quiet)) = (flow, quiet) {
             flow = filter.pause(quiet, &mut out);
         }
-        if flow != Flow::On {
+        if flow != FilterAction::On {
             return (out, flow);
         }
     }
@@ -70,8 +70,8 @@ fn a_refusal_has_no_value_in_it() {
     let leaks = known(state.path(), &[("ONE", VALUE)]);
     let refusal = leaks.refusal(&Refusal {
         code: RefusalCode::Path,
-        layer: Layer::Floor,
-        rule: "x".to_owned(),
+        layer: PolicyLayer::Floor,
+        rule: RuleId::PathRule.into(),
         message: format!("`{VALUE}`"),
         hint: Some(format!("not {VALUE}")),
     });
@@ -86,22 +86,24 @@ fn each_kind_has_its_own_action() {
     let mut filter = OutputFilter::new(&leaks, actions(LeakAction::Redact, LeakAction::Flag), "stdout");
     let (out, flow) = filtered(&mut filter, &[text.as_bytes()], None);
     assert_eq!(String::from_utf8(out).unwrap(), format!("a [redacted:secret/ONE] b {} c\n", token()));
-    assert_eq!(flow, Flow::On);
+    assert_eq!(flow, FilterAction::On);
     let leaked = filter.tally().leaked();
     let kinds: Vec<_> =
         leaked.iter().map(|leaked| (leaked.action, leaked.findings[0].rule.as_str())).collect();
     assert_eq!(kinds, [(LeakAction::Flag, "github-token"), (LeakAction::Redact, "secret/ONE")]);
-    assert_eq!(leaked[1].findings[0].place, "stdout:2");
+    assert_eq!(leaked[1].findings[0].location, "stdout:2");
 }
 
 #[test]
 fn nothing_follows_what_is_blocked() {
     let state = tempfile::tempdir().unwrap();
     let leaks = known(state.path(), &[("ONE", VALUE)]);
-    for (action, expected) in [(LeakAction::Block, Flow::Shut), (LeakAction::Terminate, Flow::Kill)] {
+    for (action, expected) in
+        [(LeakAction::Block, FilterAction::Shut), (LeakAction::Terminate, FilterAction::Kill)]
+    {
         let mut filter = OutputFilter::new(&leaks, actions(action, LeakAction::Flag), "stdout");
         let text = format!("before {VALUE} after {VALUE}");
-        let (out, flow) = filtered(&mut filter, &[text.as_bytes()], Some(Quiet::Briefly));
+        let (out, flow) = filtered(&mut filter, &[text.as_bytes()], Some(IdleSpan::Briefly));
         let out = String::from_utf8(out).unwrap();
         assert_eq!(out, "before [redacted:secret/ONE]\n[ringfence: stdout ends here]\n");
         assert_eq!(flow, expected);
@@ -118,13 +120,13 @@ fn a_prompt_is_given_out_after_a_long_pause_and_most_of_a_stored_value_is_not() 
         let mut filter = OutputFilter::new(&leaks, redact, "stdout");
         let mut out = Vec::new();
         filter.push(prompt.as_bytes(), &mut out);
-        filter.pause(Quiet::Briefly, &mut out);
-        filter.pause(Quiet::Long, &mut out);
+        filter.pause(IdleSpan::Briefly, &mut out);
+        filter.pause(IdleSpan::Long, &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), prompt);
     }
     let mut filter = OutputFilter::new(&leaks, redact, "stdout");
     let bytes: Vec<&[u8]> = VALUE.as_bytes().chunks(1).collect();
-    let (out, _) = filtered(&mut filter, &bytes, Some(Quiet::Long));
+    let (out, _) = filtered(&mut filter, &bytes, Some(IdleSpan::Long));
     assert_eq!(String::from_utf8(out).unwrap(), "hunter2[redacted:secret/ONE]", "a letter at a time");
 }
 
@@ -134,7 +136,8 @@ fn what_is_allowed_passes_and_what_is_stored_cannot_be() {
     let list = "version = 1\nsalt = \"a salt of this test\"\n[[allow]]\npath = \"**\"\nreason = \"x\"\nexpires = \"9999-01-01\"\n";
     let store = SecretStore::new(state.path());
     drop(known(state.path(), &[("ONE", VALUE)]));
-    let allowed = Allowed { list: Allowlist::parse(list).unwrap(), today: jiff::civil::date(2026, 1, 1) };
+    let allowed =
+        AllowlistState { list: Allowlist::parse(list).unwrap(), today: jiff::civil::date(2026, 1, 1) };
     let leaks = LeakScanner::new(&store.read().unwrap(), state.path(), Some(allowed));
     let mut filter = OutputFilter::new(&leaks, actions(LeakAction::Redact, LeakAction::Redact), "stdout");
     let text = format!("{} {VALUE}\n", token());
@@ -177,7 +180,7 @@ proptest! {
         prop_assert_eq!(&filtered(&mut cut, &chunks, None).0, &expected);
         prop_assert_eq!(whole.tally().leaked(), cut.tally().leaked());
         let mut paused = filter();
-        let out = filtered(&mut paused, &chunks, Some(Quiet::Briefly)).0;
+        let out = filtered(&mut paused, &chunks, Some(IdleSpan::Briefly)).0;
         prop_assert!(memchr::memmem::find(&out, VALUE.as_bytes()).is_none());
     }
 }

@@ -1,40 +1,45 @@
-use ringfence_types::{Call, Layer, Patch, Refusal, RefusalCode, TransactionId};
+use ringfence_types::{Call, Patch, PolicyLayer, Refusal, RefusalCode, RuleId, TransactionId};
 
 use super::authenticated::Authenticated;
-use super::settled::Refused;
+use super::settled::RefusedCall;
+use crate::effect::PatchEffect;
 
-/// Bytes that claim to be a call: nothing is known of who asks or whether they may.
+/// A call as submitted; neither its origin nor its rights are checked.
 #[derive(Debug)]
-pub struct Received {
+pub struct Received<E> {
+    effect: E,
     call: Call,
-    /// Where the transaction began before the call: with a proposal.
+    /// Set if the transaction began before the call, with a proposal.
     transaction: Option<TransactionId>,
 }
 
-impl Received {
-    pub fn new(call: Call) -> Self {
-        Self { call, transaction: None }
-    }
-
-    /// What was proposed is to be applied.
+impl Received<PatchEffect> {
+    /// A call that applies a proposal.
     pub(crate) fn proposed(patch: Patch, transaction: TransactionId) -> Self {
-        Self { call: Call::Apply(patch), transaction: Some(transaction) }
+        Self { effect: PatchEffect, call: Call::Apply(patch), transaction: Some(transaction) }
+    }
+}
+
+impl<E> Received<E> {
+    pub(crate) fn new(effect: E, call: Call) -> Self {
+        Self { effect, call, transaction: None }
     }
 
-    /// In-process callers are the owner of this process. Somebody whose effective user is not their real one would
-    /// lend rights they were not given, so a set-user-id caller is nobody.
-    pub(super) fn authenticate(self) -> Result<Authenticated, Refused> {
+    /// An in-process caller is the owner of this process. A set-user-id process is refused, because it would
+    /// lend its caller rights that were not granted.
+    pub(super) fn authenticate(self) -> Result<Authenticated<E>, RefusedCall> {
         let (real, effective) = (rustix::process::getuid(), rustix::process::geteuid());
         if real == effective {
-            return Ok(Authenticated { call: self.call, transaction: self.transaction });
+            let Self { effect, call, transaction } = self;
+            return Ok(Authenticated { effect, call, transaction });
         }
         let refusal = Refusal {
             code: RefusalCode::Danger,
-            layer: Layer::Floor,
-            rule: "caller.set-user-id".to_owned(),
+            layer: PolicyLayer::Floor,
+            rule: RuleId::CallerSetUserId.into(),
             message: format!("real user {} and effective user {} differ", real.as_raw(), effective.as_raw()),
             hint: Some("do not install ringfence set-user-id".to_owned()),
         };
-        Err(Refused::early(self.call, refusal))
+        Err(RefusedCall::settle_before_start(self.call, refusal))
     }
 }

@@ -1,298 +1,340 @@
-use ringfence_ledger::{AppendError, ApprovalDecision, Event, Finding};
-use ringfence_sandbox::RunError;
+use ringfence_ledger::{AppendError, ApprovalDecision, Event, RecordedFinding};
+use ringfence_sandbox::{CommandRunError, ExaminationError};
 use ringfence_types::{
-    Bytes, Call, Exec, Fetch, FileCall, Fingerprint, FlowCall, HeldChange, Outcome, Posture, Refusal,
-    StandardInput, ToolCall, TransactionId,
+    ActionFingerprint, ByteString, Call, ExecCall, FetchCall, FileCall, FlowCall, HeldChange, Outcome,
+    Posture, Refusal, StandardInput, ToolCall, TransactionId,
 };
 
+use super::context::CallContext;
 use super::decided::{chain, describe};
-use super::file::Touched;
-use crate::approval::{Held, Redactor, STOPPED, STOPPED_LOOP, outcome_of};
-use crate::leaks::{LeakScanner, Leaked};
-use crate::network::Seen;
-use crate::observe::Stage;
-use crate::session::AgentSession;
+use crate::approvals::{PresenceLock, PromptRedactor, STOPPED, outcome_of};
+use crate::effect::Touched;
+use crate::leaks::{LeakScanner, LeakSummary};
+use crate::observer::PipelineStage;
+use crate::proxy::Seen;
+use crate::session::{AgentSession, STOPPED_LOOP};
 
-/// What became of a call, and that it is written down.
+/// The recorded end of a call.
 #[derive(Debug)]
 pub struct Settled {
     pub transaction: Option<TransactionId>,
-    pub ended: Ended,
-    /// What was enforced while it ran, as the sandbox reported it.
+    pub ended: CallEnd,
+    /// The posture that the sandbox reported.
     pub posture: Option<Posture>,
-    /// What went through the filtered network, and what did not.
+    /// The flows of the filtered network, allowed and refused.
     pub network: Option<Seen>,
-    /// What whoever asked should know besides: that it goes round in circles.
-    pub note: Option<String>,
-    /// Secrets that were on their way out, and what became of them.
-    pub leaks: Vec<Leaked>,
-    /// What would have made a program of the host execute something, and was made ineffective.
+    /// A note for the caller, for example that the call repeats in a loop.
+    pub notice: Option<String>,
+    /// Leaks that were found, and what policy did about them.
+    pub leaks: Vec<LeakSummary>,
+    /// Changes that a host program would have executed, and that were held.
     pub held: Vec<HeldChange>,
-    /// Why the end could not be written down. Nothing is known of the intent either: a refusal has none, and a ledger that takes
-    /// no record may have lost it.
-    pub unrecorded: Option<String>,
+    /// Why the end is not recorded. The intent may be missing too: a refusal has none, and a failing ledger
+    /// may have lost it.
+    pub record_error: Option<String>,
 }
 
 #[derive(Debug)]
-pub enum Ended {
+pub enum CallEnd {
     /// A command ran to its end.
     Executed(Outcome),
-    /// A file operation was done.
+    /// A file operation completed.
     Touched(Touched),
-    /// The answer was no.
     Refused(Refusal),
-    /// We broke. Nothing is running.
-    Failed { what: String, hint: Option<String> },
+    /// An internal error. Nothing is running.
+    Failed {
+        what: String,
+        hint: Option<String>,
+    },
 }
 
-/// A call that was refused before anything happened.
+/// A call that was refused before it had an effect.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(crate) struct RefusedCall {
     pub(super) call: Call,
-    pub(super) refusal: Refusal,
-    /// Where a transaction was begun before the answer was no.
-    pub(super) transaction: Option<TransactionId>,
+    pub(crate) refusal: Refusal,
+    /// Set if the transaction began before the refusal.
+    pub(crate) transaction: Option<TransactionId>,
 }
 
-impl Refused {
-    pub(super) fn early(call: Call, refusal: Refusal) -> Self {
+impl RefusedCall {
+    pub(crate) fn settle_before_start(call: Call, refusal: Refusal) -> Self {
         Self { call, refusal, transaction: None }
     }
 
-    /// With what was said about the no.
+    /// Adds the reason the operator gave.
     pub(super) fn because(mut self, decision: &ApprovalDecision) -> Self {
         if let Some(reason) = &decision.reason {
             self.refusal.message.push_str(&format!(
                 " ({}: {})",
-                decision.by,
-                Bytes::from(reason.as_str()).display()
+                decision.actor,
+                ByteString::from(reason.as_str()).display()
             ));
         }
         self
     }
 
     pub(super) fn settle(self, session: &mut AgentSession<'_>) -> Settled {
-        // It was never begun, so that what was found in it has no life to belong to.
+        // The call never started, so its findings belong to no transaction.
         let (leaks, mut events) = found(session, None);
-        events.push(refused(session, self.transaction.clone(), (&self.call, &self.refusal)));
-        let fingerprint = Fingerprint::of(&self.call, &session.all_roots());
-        let ended = Ended::Refused(session.leaks.refusal(&self.refusal));
-        conclude(session, (events, leaks, self.transaction), (fingerprint, ended, None))
+        events.push(refused(session, self.transaction.clone(), &self.call, &self.refusal));
+        let fingerprint = ActionFingerprint::of(&self.call, &session.all_roots());
+        let ended = CallEnd::Refused(session.leaks.refusal(&self.refusal));
+        let transaction = self.transaction;
+        CallConclusion { transaction, fingerprint, ended, posture: None, leaks, events }.record(session)
     }
 }
 
-/// A no as it may be written down: its words can hold what the call holds.
+/// The redacted refusal record: its text may quote the call.
 pub(super) fn refused(
-    session: &AgentSession<'_>,
+    session: &impl CallContext,
     transaction: Option<TransactionId>,
-    (call, refusal): (&Call, &Refusal),
+    call: &Call,
+    refusal: &Refusal,
 ) -> Event {
-    let recorded = for_the_record(call, &session.leaks);
-    let redactor = Redactor::new(&recorded.secrets, Some(&session.leaks));
+    let recorded = for_the_record(call, session.leaks());
+    let redactor = PromptRedactor::new(&recorded.secrets, Some(session.leaks()));
     let refusal = Refusal {
         message: redactor.clean(&refusal.message),
         hint: refusal.hint.as_deref().map(|hint| redactor.clean(hint)),
         ..refusal.clone()
     };
-    let (id, by) = (Some(session.id.clone()), session.made_by.clone());
+    let id = Some(session.session_id().clone());
+    let by = session.made_by().cloned().map(Box::new);
     let call = Some(recorded.call.bounded());
-    Event::Refused { transaction, session: id, call, refusal, by }
+    Event::CallRefused { transaction, session: id, call, refusal, call_origin: by }
 }
 
-/// Writes the end of a call down, in one step with what follows from it.
-fn conclude(
-    session: &mut AgentSession<'_>,
-    (mut events, leaks, transaction): (Vec<Event>, Vec<Leaked>, Option<TransactionId>),
-    (fingerprint, ended, posture): (Fingerprint, Ended, Option<Posture>),
-) -> Settled {
-    session.reach(Stage::Settle);
-    let stopped = matches!(&ended, Ended::Refused(refusal) if refusal.rule == STOPPED_LOOP);
-    // What was not done is no further round.
-    let repeats =
-        if stopped { None } else { session.common.memory().loops.note(&fingerprint, outcome_of(&ended)) };
-    if let Some(repeats) = repeats {
-        events.push(Event::LoopFound {
-            session: session.id.clone(),
-            fingerprint,
-            repeats: u32::try_from(repeats).unwrap_or(u32::MAX),
-            stopped: false,
-        });
+/// The end of a call and its consequences.
+struct CallConclusion {
+    transaction: Option<TransactionId>,
+    fingerprint: ActionFingerprint,
+    ended: CallEnd,
+    posture: Option<Posture>,
+    leaks: Vec<LeakSummary>,
+    events: Vec<Event>,
+}
+
+impl CallConclusion {
+    /// Records all of it in one append.
+    fn record(self, session: &mut AgentSession<'_>) -> Settled {
+        let Self { transaction, fingerprint, ended, posture, leaks, mut events } = self;
+        session.reach(PipelineStage::Settle);
+        let stopped = matches!(&ended, CallEnd::Refused(refusal) if refusal.rule == STOPPED_LOOP);
+        // A call stopped by the loop guard does not count as another repetition.
+        let repeats = if stopped {
+            None
+        } else {
+            session.common.memory().memory().loops.note(&fingerprint, outcome_of(&ended))
+        };
+        if let Some(repeats) = repeats {
+            events.push(Event::LoopDetected {
+                session: session.id.clone(),
+                fingerprint,
+                repeats: u32::try_from(repeats).unwrap_or(u32::MAX),
+                stopped: false,
+            });
+        }
+        events.extend(session.ending());
+        let record_error = session.append(events).err().map(|error: AppendError| describe(&error));
+        Settled {
+            transaction,
+            ended,
+            posture,
+            network: None,
+            notice: repeats.map(loop_warning),
+            leaks,
+            held: Vec::new(),
+            record_error,
+        }
     }
-    events.extend(session.ending());
-    let unrecorded = session.append(events).err().map(|error: AppendError| describe(&error));
-    let note = repeats.map(going_round);
-    Settled { transaction, ended, posture, network: None, note, leaks, held: Vec::new(), unrecorded }
 }
 
-/// What was on its way out, and as it is written down.
-fn found(session: &mut AgentSession<'_>, transaction: Option<&TransactionId>) -> (Vec<Leaked>, Vec<Event>) {
+/// The leaks found in this call, and their records.
+fn found(
+    session: &mut AgentSession<'_>,
+    transaction: Option<&TransactionId>,
+) -> (Vec<LeakSummary>, Vec<Event>) {
     let leaks = std::mem::take(&mut session.found).leaked();
-    let event = |leaked: &Leaked| Event::Found {
+    let event = |leaked: &LeakSummary| Event::SecretsFound {
         transaction: transaction.cloned(),
         session: session.id.clone(),
         action: leaked.action,
         findings: leaked.findings.clone(),
-        more: leaked.more,
+        omitted: leaked.omitted,
     };
     let events = leaks.iter().map(event).collect();
     (leaks, events)
 }
 
-fn going_round(repeats: usize) -> String {
+fn loop_warning(repeats: usize) -> String {
     format!("the same came {repeats} times in a row with the same outcome; at {STOPPED} it is stopped")
 }
 
-/// What held a command in, and the stronger backends that could not be used for it.
+/// The posture of a command, and the stronger backends that could not be used.
 struct Fenced {
     posture: Posture,
-    passed_over: Vec<String>,
+    skipped_backends: Vec<String>,
 }
 
-/// The fence of the session as it is recorded, and what is told of it.
+/// The recorded posture of the session's fence, and the note about it.
 fn fenced(session: &AgentSession<'_>) -> (Option<Fenced>, Option<String>) {
+    if let Some(own) = &session.own {
+        let ceiling = Some(Box::new(own.ceiling.clone()));
+        let skipped_backends =
+            own.fence.skipped_backends.iter().map(|reason| session.leaks.text(reason)).collect();
+        let posture =
+            own.fence.sandbox.as_ref().map(|sandbox| Posture { ceiling, ..sandbox.posture().clone() });
+        return (posture.map(|posture| Fenced { posture, skipped_backends }), None);
+    }
     let mut fence = session.common.fence();
-    let (told, reasons) = (fence.tell_passed_over(), fence.passed_over.clone());
+    let (told, reasons) = (fence.report_skipped_backends(), fence.skipped_backends.clone());
     let posture = fence.sandbox.as_ref().map(|sandbox| sandbox.posture().clone());
     drop(fence);
-    let passed_over = reasons.iter().map(|reason| session.leaks.text(reason)).collect();
+    let skipped_backends = reasons.iter().map(|reason| session.leaks.text(reason)).collect();
     let told = told.map(|told| session.leaks.text(&told));
-    (posture.map(|posture| Fenced { posture, passed_over }), told)
+    (posture.map(|posture| Fenced { posture, skipped_backends }), told)
 }
 
-/// A transaction whose intent is written and whose end is not yet.
+/// A transaction with an intent and without an outcome.
 #[derive(Debug)]
-pub(super) struct Settling {
-    pub(super) transaction: TransactionId,
-    pub(super) fingerprint: Fingerprint,
-    /// Says that this process works on it, where the session alone does not say which process that is.
-    pub(super) held: Option<Held>,
+pub(crate) struct OpenTransaction {
+    pub(crate) transaction: TransactionId,
+    pub(super) fingerprint: ActionFingerprint,
+    /// Marks the transaction as this process's, where the session spans several processes.
+    pub(super) held: Option<PresenceLock>,
 }
 
-impl Settling {
-    pub(super) fn executed(
+impl OpenTransaction {
+    pub(crate) fn executed(
         self,
         session: &mut AgentSession<'_>,
-        answer: Result<Outcome, &RunError>,
+        answer: Result<Outcome, &CommandRunError>,
     ) -> Settled {
         let (fenced, told) = fenced(session);
         let ended = match answer {
-            Ok(outcome) => Ended::Executed(outcome),
-            Err(error) => Ended::Failed { what: chain(error), hint: None },
+            Ok(outcome) => CallEnd::Executed(outcome),
+            Err(error) => CallEnd::Failed { what: chain(error), hint: hint(error) },
         };
         let mut settled = self.close(session, ended, fenced);
-        let notes: Vec<String> = told.into_iter().chain(settled.note.take()).collect();
-        settled.note = (!notes.is_empty()).then(|| notes.join("; "));
+        let notes: Vec<String> = told.into_iter().chain(settled.notice.take()).collect();
+        settled.notice = (!notes.is_empty()).then(|| notes.join("; "));
         settled
     }
 
-    pub(super) fn touched(self, session: &mut AgentSession<'_>, done: Result<Touched, Ended>) -> Settled {
+    pub(crate) fn touched(self, session: &mut AgentSession<'_>, done: Result<Touched, CallEnd>) -> Settled {
         let ended = match done {
-            Ok(touched) => Ended::Touched(touched),
+            Ok(touched) => CallEnd::Touched(touched),
             Err(ended) => ended,
         };
         self.close(session, ended, None)
     }
 
-    pub(super) fn refused(self, session: &mut AgentSession<'_>, refusal: Refusal) -> Settled {
-        self.close(session, Ended::Refused(refusal), None)
+    pub(crate) fn refused(self, session: &mut AgentSession<'_>, refusal: Refusal) -> Settled {
+        self.close(session, CallEnd::Refused(refusal), None)
     }
 
-    pub(super) fn failed(
+    pub(crate) fn failed(
         self,
         session: &mut AgentSession<'_>,
         what: String,
         hint: Option<String>,
     ) -> Settled {
-        self.close(session, Ended::Failed { what, hint }, None)
+        self.close(session, CallEnd::Failed { what, hint }, None)
     }
 
-    fn close(self, session: &mut AgentSession<'_>, ended: Ended, fenced: Option<Fenced>) -> Settled {
+    fn close(self, session: &mut AgentSession<'_>, ended: CallEnd, fenced: Option<Fenced>) -> Settled {
         let ended = clean(ended, &session.leaks);
         let mut events = Vec::new();
         let ids = || (self.transaction.clone(), session.id.clone());
         let posture = fenced.as_ref().map(|fenced| fenced.posture.clone());
-        if let Some(Fenced { posture, passed_over }) = fenced {
+        if let Some(Fenced { posture, skipped_backends }) = fenced {
             let (transaction, session) = ids();
-            events.push(Event::Launched { transaction, session, posture, passed_over });
+            events.push(Event::SandboxStarted { transaction, session, posture, skipped_backends });
         }
-        if let Ended::Executed(Outcome { limit_hit: Some(limit), .. }) = &ended {
+        if let CallEnd::Executed(Outcome { limit_hit: Some(limit), .. }) = &ended {
             let (transaction, session) = ids();
-            events.push(Event::LimitHit { transaction, session, limit: *limit });
+            events.push(Event::LimitReached { transaction, session, limit: *limit });
         }
         let (leaks, found) = found(session, Some(&self.transaction));
         events.extend(found);
         let notes = match &ended {
-            // Nothing is settled by it: they are told and written down with what is.
-            Ended::Refused(_) => Vec::new(),
+            // A refusal settles nothing: the notes go with the next settled call.
+            CallEnd::Refused(_) => Vec::new(),
             _ => session.common.take_notes().iter().map(|note| session.leaks.text(note)).collect(),
         };
         events.push(self.event(session, &ended, &notes));
-        let recorded = (events, leaks, Some(self.transaction));
-        let mut settled = conclude(session, recorded, (self.fingerprint, ended, posture));
+        let (transaction, fingerprint) = (Some(self.transaction), self.fingerprint);
+        let conclusion = CallConclusion { transaction, fingerprint, ended, posture, leaks, events };
+        let mut settled = conclusion.record(session);
         if !notes.is_empty() {
-            settled.note = Some(settled.note.into_iter().chain(notes).collect::<Vec<_>>().join("; "));
+            settled.notice = Some(settled.notice.into_iter().chain(notes).collect::<Vec<_>>().join("; "));
         }
         drop(self.held);
         settled
     }
 
-    fn event(&self, session: &AgentSession<'_>, ended: &Ended, notes: &[String]) -> Event {
+    fn event(&self, session: &AgentSession<'_>, ended: &CallEnd, notes: &[String]) -> Event {
         let transaction = self.transaction.clone();
         let (outcome, failure) = match ended {
-            Ended::Refused(refusal) => {
-                return Event::Refused {
+            CallEnd::Refused(refusal) => {
+                return Event::CallRefused {
                     transaction: Some(transaction),
                     session: Some(session.id.clone()),
                     call: None,
                     refusal: refusal.clone(),
-                    by: session.made_by.clone(),
+                    call_origin: session.made_by.clone(),
                 };
             }
-            Ended::Executed(outcome) => (Some(outcome.clone()), None),
-            Ended::Touched(_) => (None, None),
-            Ended::Failed { what, .. } => (None, Some(what.clone())),
+            CallEnd::Executed(outcome) => (Some(outcome.clone()), None),
+            CallEnd::Touched(_) => (None, None),
+            CallEnd::Failed { what, .. } => (None, Some(what.clone())),
         };
         let (session, notes) = (session.id.clone(), notes.to_vec());
-        Event::Settled { transaction, session, outcome, failure, left_to: None, notes }
+        Event::CallSettled { transaction, session, outcome, failure, delegated_to: None, notes }
     }
 }
 
-/// Words can hold what a call, a path or another program's error holds.
-fn clean(ended: Ended, leaks: &LeakScanner) -> Ended {
+fn hint(error: &CommandRunError) -> Option<String> {
+    matches!(error, CommandRunError::Unfinished(_)).then(|| ExaminationError::HINT.to_owned())
+}
+
+/// Redacts texts that may quote a call, a path or an error of another program.
+fn clean(ended: CallEnd, leaks: &LeakScanner) -> CallEnd {
     match ended {
-        Ended::Refused(refusal) => Ended::Refused(leaks.refusal(&refusal)),
-        Ended::Failed { what, hint } => {
-            Ended::Failed { what: leaks.text(&what), hint: hint.map(|hint| leaks.text(&hint)) }
+        CallEnd::Refused(refusal) => CallEnd::Refused(leaks.refusal(&refusal)),
+        CallEnd::Failed { what, hint } => {
+            CallEnd::Failed { what: leaks.text(&what), hint: hint.map(|hint| leaks.text(&hint)) }
         }
-        done @ (Ended::Executed(_) | Ended::Touched(_)) => done,
+        done @ (CallEnd::Executed(_) | CallEnd::Touched(_)) => done,
     }
 }
 
-/// A call as it may be written down.
+/// A call in the form the ledger may hold.
 #[derive(Debug)]
-pub(crate) struct Recorded {
-    /// Without secrets.
+pub(crate) struct RecordedCall {
+    /// The redacted call.
     pub(crate) call: Call,
-    pub(crate) findings: Vec<Finding>,
-    /// What was taken out. It stays in memory.
+    pub(crate) findings: Vec<RecordedFinding>,
+    /// The redacted secrets. They stay in memory.
     pub(crate) secrets: Vec<Vec<u8>>,
 }
 
-/// Something that was taken out of a call, as it may be told.
+/// A redacted secret in the form a prompt may show.
 #[derive(Debug)]
 pub(crate) struct TakenOut {
     pub(crate) place: String,
     pub(crate) rule: String,
     pub(crate) bytes: usize,
-    /// Tells two of them apart, and nothing else.
+    /// Only distinguishes secrets from each other.
     pub(crate) fingerprint: String,
 }
 
-impl Recorded {
-    /// What is not in the record, each with its length: a person who is asked has to know that there is more.
+impl RecordedCall {
+    /// The redacted secrets with their lengths, so that the approver knows what the prompt omits.
     pub(crate) fn taken_out(&self) -> Vec<TakenOut> {
-        let taken = |(finding, secret): (&Finding, &Vec<u8>)| TakenOut {
-            place: finding.place.clone(),
+        let taken = |(finding, secret): (&RecordedFinding, &Vec<u8>)| TakenOut {
+            place: finding.location.clone(),
             rule: finding.rule.clone(),
             bytes: secret.len(),
             fingerprint: finding.fingerprint.clone(),
@@ -300,23 +342,23 @@ impl Recorded {
         self.findings.iter().zip(&self.secrets).map(taken).collect()
     }
 
-    /// What would be written to a file, as it may be shown.
+    /// The content of a file write, redacted.
     pub(crate) fn content(&mut self, content: &[u8], leaks: &LeakScanner) -> Vec<u8> {
-        let mut taken = Taken { leaks, findings: Vec::new(), secrets: Vec::new() };
+        let mut taken = RecordRedaction { leaks, findings: Vec::new(), secrets: Vec::new() };
         let head = content.get(..StandardInput::HEAD).unwrap_or(content);
-        let clean = taken.text(&Bytes::from(head), || "content".to_owned());
+        let clean = taken.text(&ByteString::from(head), || "content".to_owned());
         self.findings.extend(taken.findings);
         self.secrets.extend(taken.secrets);
         clean.as_slice().to_vec()
     }
 }
 
-pub(crate) fn for_the_record(call: &Call, leaks: &LeakScanner) -> Recorded {
-    let mut taken = Taken { leaks, findings: Vec::new(), secrets: Vec::new() };
+pub(crate) fn for_the_record(call: &Call, leaks: &LeakScanner) -> RecordedCall {
+    let mut taken = RecordRedaction { leaks, findings: Vec::new(), secrets: Vec::new() };
     let call = match call {
         Call::Exec(exec) => Call::Exec(taken.exec(exec)),
         Call::File(file) => Call::File(taken.file(file)),
-        // Names of files with a secret in them are not proposed.
+        // Proposals with a secret in a file name are refused earlier.
         Call::Apply(patch) => Call::Apply(patch.clone()),
         Call::Flow(flow) => Call::Flow(FlowCall {
             host: taken.host(&flow.host),
@@ -326,21 +368,25 @@ pub(crate) fn for_the_record(call: &Call, leaks: &LeakScanner) -> Recorded {
         Call::Fetch(fetch) => Call::Fetch(taken.fetch(fetch)),
         Call::Tool(tool) => Call::Tool(taken.tool(tool)),
     };
-    Recorded { call, findings: taken.findings, secrets: taken.secrets }
+    RecordedCall { call, findings: taken.findings, secrets: taken.secrets }
 }
 
-struct Taken<'a> {
+struct RecordRedaction<'a> {
     leaks: &'a LeakScanner,
-    findings: Vec<Finding>,
+    findings: Vec<RecordedFinding>,
     secrets: Vec<Vec<u8>>,
 }
 
-impl Taken<'_> {
-    fn exec(&mut self, exec: &Exec) -> Exec {
-        let arguments: Vec<&[u8]> = exec.argv.iter().map(Bytes::as_slice).collect();
+impl RecordRedaction<'_> {
+    fn exec(&mut self, exec: &ExecCall) -> ExecCall {
+        let arguments: Vec<&[u8]> = exec.argv.iter().map(ByteString::as_slice).collect();
         let (argv, found) = self.leaks.redact_argv(&arguments);
         for (at, finding) in found {
-            self.out(format!("argv[{at}]"), &finding, arguments.get(at).copied().unwrap_or_default());
+            self.redact_record(
+                format!("argv[{at}]"),
+                &finding,
+                arguments.get(at).copied().unwrap_or_default(),
+            );
         }
         let cwd = self.text(&exec.cwd, || "cwd".to_owned());
         let mut env = Vec::with_capacity(exec.env.len());
@@ -357,11 +403,22 @@ impl Taken<'_> {
             },
             other => other.clone(),
         };
-        Exec { argv: argv.into_iter().map(Bytes::from).collect(), cwd, env, net: exec.net, stdin }
+        let ceiling = exec.ceiling.as_deref();
+        let ceiling =
+            ceiling.map(|ceiling| ceiling.map_paths(|path| self.text(path, || "ceiling".to_owned())));
+        let ceiling = ceiling.map(Box::new);
+        ExecCall {
+            argv: argv.into_iter().map(ByteString::from).collect(),
+            cwd,
+            env,
+            ceiling,
+            net: exec.net,
+            stdin,
+        }
     }
 
     fn file(&mut self, file: &FileCall) -> FileCall {
-        let mut path = |path: &Bytes| self.text(path, || "path".to_owned());
+        let mut path = |path: &ByteString| self.text(path, || "path".to_owned());
         match file {
             FileCall::Read { path: read } => FileCall::Read { path: path(read) },
             FileCall::List { path: listed } => FileCall::List { path: path(listed) },
@@ -380,8 +437,12 @@ impl Taken<'_> {
         }
     }
 
-    fn fetch(&mut self, fetch: &Fetch) -> Fetch {
-        Fetch { method: self.word(&fetch.method, "method"), url: self.word(&fetch.url, "url"), by: fetch.by }
+    fn fetch(&mut self, fetch: &FetchCall) -> FetchCall {
+        FetchCall {
+            method: self.word(&fetch.method, "method"),
+            url: self.word(&fetch.url, "url"),
+            by: fetch.by,
+        }
     }
 
     fn tool(&mut self, tool: &ToolCall) -> ToolCall {
@@ -389,31 +450,31 @@ impl Taken<'_> {
         ToolCall { name: self.word(&tool.name, "the name of a tool"), input, ..tool.clone() }
     }
 
-    /// Searched as names are, beside what every text is searched for.
+    /// Scans the host as a name, besides the usual text scan.
     fn host(&mut self, host: &str) -> String {
         let clean = self.word(host, "host");
         if clean == host { self.leaks.name(host) } else { self.leaks.name(&clean) }
     }
 
-    fn request_to(&mut self, request: &Fetch, host: &str) -> Fetch {
+    fn request_to(&mut self, request: &FetchCall, host: &str) -> FetchCall {
         let url = self.leaks.text_about(&request.url, host);
-        Fetch { url, ..self.fetch(request) }
+        FetchCall { url, ..self.fetch(request) }
     }
 
     fn word(&mut self, word: &str, place: &str) -> String {
-        let clean = self.text(&Bytes::from(word), || place.to_owned());
+        let clean = self.text(&ByteString::from(word), || place.to_owned());
         String::from_utf8_lossy(clean.as_slice()).into_owned()
     }
 
-    fn text(&mut self, text: &Bytes, place: impl Fn() -> String) -> Bytes {
+    fn text(&mut self, text: &ByteString, place: impl Fn() -> String) -> ByteString {
         let redacted = self.leaks.redact(text.as_slice());
         for finding in &redacted.findings {
-            self.out(place(), finding, text.as_slice());
+            self.redact_record(place(), finding, text.as_slice());
         }
-        Bytes::from(redacted.clean)
+        ByteString::from(redacted.clean)
     }
 
-    fn out(&mut self, place: String, finding: &ringfence_scan::Finding, text: &[u8]) {
+    fn redact_record(&mut self, place: String, finding: &ringfence_scan::Finding, text: &[u8]) {
         let secret = text.get(finding.start..finding.end).unwrap_or_default();
         self.findings.push(self.leaks.finding(finding, place));
         self.secrets.push(secret.to_vec());

@@ -1,12 +1,12 @@
-//! How far an application came, on disk: what makes it all or nothing across a crash.
+//! The journal of applying a proposal: makes the application atomic across a crash.
 //!
 //! ```text
 //!  Begun → Staging → Swapping → Done → (removed)      after a crash: back ← Staging, Undoing │ Swapping, Done → forward
 //!             └→ Begun ←─ Undoing ┘
 //! ```
 //!
-//! One file for each application that is under way, `proposals/journals/tx_….json`, replaced whole at every step. Whoever
-//! works on a proposal holds a lock on the directory of its contents; the kernel takes it away with the process.
+//! Each application has one file, `proposals/journals/tx_….json`, replaced atomically at every step. The applying process
+//! locks the directory of the contents; the kernel releases the lock when the process ends.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
@@ -15,72 +15,72 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use ringfence_ledger::{AppendError, Event, Ledger, ProcessId};
-use ringfence_sandbox::files::{ChangeError, Changes, Progress};
-use ringfence_types::{Bytes, SessionId, TransactionId};
+use ringfence_sandbox::files::{ChangeProgress, ChangeSet, ChangeSetError};
+use ringfence_types::{ByteString, SessionId, TransactionId};
 use serde::{Deserialize, Serialize};
 
-use super::vault::{Vault, VaultError, sync, write_private};
+use super::content_vault::{ContentVault, ContentVaultError, sync, write_private};
 use crate::pipeline::edits;
 
 const VERSION: u32 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Phase {
-    /// Nothing is in the workspace.
+pub(crate) enum JournalPhase {
+    /// The workspace is untouched.
     Begun,
-    /// Prepared files may be there.
+    /// Staged files may exist.
     Staging,
-    /// Everything is prepared, some may be exchanged.
+    /// Everything is staged, and some files may be swapped.
     Swapping,
-    /// It did not work out, some may be exchanged.
+    /// Rollback: some files may be swapped.
     Undoing,
-    /// Everything is exchanged.
+    /// Every file is swapped.
     Done,
 }
 
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub(crate) struct LandingJournal {
     path: PathBuf,
-    entry: Entry,
+    entry: JournalEntry,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Entry {
+struct JournalEntry {
     version: u32,
     transaction: TransactionId,
     session: SessionId,
-    /// Whoever began it.
+    /// The process that began it.
     process: Option<ProcessId>,
-    phase: Phase,
-    changes: Option<Changes>,
+    phase: JournalPhase,
+    changes: Option<ChangeSet>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// What is on disk is what was there before.
+    /// The old journal is still on disk.
     #[error("the journal of the application cannot be written")]
-    Unchanged(#[source] VaultError),
+    Unchanged(#[source] ContentVaultError),
     #[error("the journal of the application may not be on disk")]
-    Unsure(#[source] VaultError),
-    #[error("the journal `{}` cannot be read", Bytes::from(path.as_path()).display())]
+    Unsure(#[source] ContentVaultError),
+    #[error("the journal `{}` cannot be read", ByteString::from(path.as_path()).display())]
     Unreadable { path: PathBuf, source: io::Error },
 }
 
-impl Journal {
-    /// On disk before the intent is.
+impl LandingJournal {
+    /// Durable before the intent.
     pub(crate) fn begin(
-        vault: &Vault,
+        vault: &ContentVault,
         transaction: &TransactionId,
         session: &SessionId,
     ) -> Result<Self, JournalError> {
         vault.private_directory(&vault.journals()).map_err(JournalError::Unchanged)?;
-        let entry = Entry {
+        let entry = JournalEntry {
             version: VERSION,
             transaction: transaction.clone(),
             session: session.clone(),
             process: ProcessId::own(),
-            phase: Phase::Begun,
+            phase: JournalPhase::Begun,
             changes: None,
         };
         let journal = Self { path: place(vault, transaction), entry };
@@ -88,21 +88,25 @@ impl Journal {
         Ok(journal)
     }
 
-    pub(crate) fn open(vault: &Vault, transaction: &TransactionId) -> Result<Self, JournalError> {
+    pub(crate) fn open(vault: &ContentVault, transaction: &TransactionId) -> Result<Self, JournalError> {
         Self::read(place(vault, transaction))
     }
 
     fn read(path: PathBuf) -> Result<Self, JournalError> {
         let unreadable = |source| JournalError::Unreadable { path: path.clone(), source };
         let text = read_own(&path).map_err(unreadable)?;
-        let entry: Entry = serde_json::from_slice(&text).map_err(|error| unreadable(error.into()))?;
+        let entry: JournalEntry = serde_json::from_slice(&text).map_err(|error| unreadable(error.into()))?;
         if entry.version != VERSION {
             return Err(unreadable(io::Error::other(format!("it has version {}", entry.version))));
         }
         Ok(Self { path, entry })
     }
 
-    pub(crate) fn enter(&mut self, phase: Phase, changes: Option<&Changes>) -> Result<(), JournalError> {
+    pub(crate) fn enter(
+        &mut self,
+        phase: JournalPhase,
+        changes: Option<&ChangeSet>,
+    ) -> Result<(), JournalError> {
         let before = self.entry.clone();
         self.entry.phase = phase;
         self.entry.changes = changes.cloned();
@@ -116,7 +120,8 @@ impl Journal {
     fn write(&self) -> Result<(), JournalError> {
         let fresh = self.path.with_extension("new");
         let _stale = fs::remove_file(&fresh);
-        let failed = |source| JournalError::Unchanged(VaultError::Io { path: self.path.clone(), source });
+        let failed =
+            |source| JournalError::Unchanged(ContentVaultError::Io { path: self.path.clone(), source });
         let text = serde_json::to_vec(&self.entry).map_err(|error| failed(error.into()))?;
         write_private(&fresh, &text).map_err(JournalError::Unchanged)?;
         fs::rename(&fresh, &self.path).map_err(failed)?;
@@ -124,14 +129,15 @@ impl Journal {
     }
 
     fn remove(self) -> Result<(), JournalError> {
-        let failed = |source| JournalError::Unchanged(VaultError::Io { path: self.path.clone(), source });
+        let failed =
+            |source| JournalError::Unchanged(ContentVaultError::Io { path: self.path.clone(), source });
         let _stale = fs::remove_file(self.path.with_extension("new"));
         fs::remove_file(&self.path).map_err(failed)?;
         sync(directory(&self.path)).map_err(JournalError::Unsure)
     }
 }
 
-/// What somebody else can have written says nothing.
+/// Refuses a journal that another user can have written.
 fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     let found = file.metadata()?;
@@ -144,10 +150,11 @@ fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A journal only says how far it came: what is done and where is in the ledger.
-fn check(ledger: &Ledger, journal: &Journal) -> Result<(), JournalError> {
+/// Checks a journal against the ledger: the journal only holds the phase, the ledger holds what is applied
+/// and where.
+fn check(ledger: &Ledger, journal: &LandingJournal) -> Result<(), JournalError> {
     let strange = |source| JournalError::Unreadable { path: journal.path.clone(), source };
-    let Journal { path, entry } = journal;
+    let LandingJournal { path, entry } = journal;
     if path.file_stem() != Some(OsStr::new(entry.transaction.as_str())) {
         return Err(strange(io::Error::other("it is about another transaction")));
     }
@@ -155,9 +162,9 @@ fn check(ledger: &Ledger, journal: &Journal) -> Result<(), JournalError> {
     let reader = ledger.reader().map_err(|error| strange(io::Error::other(error)))?;
     let records =
         reader.about(entry.transaction.as_str()).map_err(|error| strange(io::Error::other(error)))?;
-    let begun = records.iter().any(|record| matches!(record.event, Event::Intent { .. }));
+    let begun = records.iter().any(|record| matches!(record.event, Event::CallIntended { .. }));
     let proposed = records.iter().any(|record| match &record.event {
-        Event::Proposed { workspace, patch, .. } => {
+        Event::ProposalCreated { workspace, patch, .. } => {
             changes.is_of(workspace.as_path(), &edits(patch), entry.transaction.as_str())
         }
         _ => false,
@@ -165,13 +172,12 @@ fn check(ledger: &Ledger, journal: &Journal) -> Result<(), JournalError> {
     if begun && proposed { Ok(()) } else { Err(strange(io::Error::other("it is not what the ledger says"))) }
 }
 
-/// After an application has its end in the ledger: what is left of it is removed. What is not whole is left for
-/// [`recover`].
-pub(crate) fn conclude(vault: &Vault, transaction: &TransactionId) -> Result<(), RecoveryError> {
-    let journal = Journal::open(vault, transaction)?;
+/// Removes the leftovers of an application whose end is recorded. An incomplete one is left for [`recover`].
+pub(crate) fn conclude(vault: &ContentVault, transaction: &TransactionId) -> Result<(), RecoveryError> {
+    let journal = LandingJournal::open(vault, transaction)?;
     match (journal.entry.phase, &journal.entry.changes) {
-        (Phase::Begun, _) => {}
-        (Phase::Done, Some(changes)) => {
+        (JournalPhase::Begun, _) => {}
+        (JournalPhase::Done, Some(changes)) => {
             changes.clear()?;
             vault.forget(transaction)?;
         }
@@ -180,20 +186,20 @@ pub(crate) fn conclude(vault: &Vault, transaction: &TransactionId) -> Result<(),
     Ok(journal.remove()?)
 }
 
-/// What became of an application that was cut off.
+/// The result of recovering an interrupted application.
 #[derive(Debug)]
-pub struct Recovery {
+pub struct JournalRecovery {
     pub transaction: TransactionId,
-    pub outcome: Recovered,
+    pub outcome: RecoveryOutcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Recovered {
-    /// All of it is applied.
+pub enum RecoveryOutcome {
+    /// The proposal is applied completely.
     Finished,
-    /// Nothing of it is applied.
+    /// Nothing of the proposal is applied.
     Undone,
-    /// All but these, which somebody changed meanwhile.
+    /// Applied except for these files, which changed meanwhile.
     FinishedBut(Vec<PathBuf>),
 }
 
@@ -202,16 +208,16 @@ pub enum RecoveryError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
-    Change(#[from] ChangeError),
+    Change(#[from] ChangeSetError),
     #[error(transparent)]
-    Vault(#[from] VaultError),
+    Vault(#[from] ContentVaultError),
     #[error("cannot write down what became of it")]
     Ledger(#[from] AppendError),
 }
 
-/// Finishes or undoes every application whose process is gone. What cannot be done now is tried again by the next start.
-pub(crate) fn recover(ledger: &Ledger, state_dir: &Path) -> Vec<Result<Recovery, RecoveryError>> {
-    let vault = Vault::new(state_dir);
+/// Completes or rolls back every application whose process is gone. The next start retries failures.
+pub(crate) fn recover(ledger: &Ledger, state_dir: &Path) -> Vec<Result<JournalRecovery, RecoveryError>> {
+    let vault = ContentVault::new(state_dir);
     vault.purge();
     let Ok(entries) = fs::read_dir(vault.journals()) else { return Vec::new() };
     let mut found = Vec::new();
@@ -219,33 +225,38 @@ pub(crate) fn recover(ledger: &Ledger, state_dir: &Path) -> Vec<Result<Recovery,
         let Some(_lock) = alone(&vault, &path) else { continue };
         match path.extension() {
             Some(end) if end == "json" => found.extend(recover_one(ledger, &vault, path).transpose()),
-            // Cut off before it had a name that counts.
+            // A draft that was never renamed to a journal.
             _ => drop(fs::remove_file(path)),
         }
     }
     found
 }
 
-/// The right to work on the proposal of a journal; `None`: somebody else does. Without its contents nobody can.
-fn alone(vault: &Vault, path: &Path) -> Option<Option<File>> {
+/// The lock for the proposal of a journal; `None`: another process works on it. Without contents there is
+/// nothing to lock.
+fn alone(vault: &ContentVault, path: &Path) -> Option<Option<File>> {
     let contents = path.file_stem().map(|name| vault.directory_of(name));
     let Some(lock) = contents.and_then(|contents| File::open(contents).ok()) else { return Some(None) };
     match lock.try_lock() {
         Err(TryLockError::WouldBlock) if !is_orphaned(path) => None,
-        // Another start is at it, and is done in a moment: until then nobody may say what became of it.
+        // Another start is recovering it: wait, because the outcome is unknown until then.
         Err(TryLockError::WouldBlock) => lock.lock().ok().map(|()| Some(lock)),
         _ => Some(Some(lock)),
     }
 }
 
 fn is_orphaned(path: &Path) -> bool {
-    let process = Journal::read(path.to_owned()).ok().and_then(|journal| journal.entry.process);
+    let process = LandingJournal::read(path.to_owned()).ok().and_then(|journal| journal.entry.process);
     process.is_some_and(|process| !process.is_alive())
 }
 
-fn recover_one(ledger: &Ledger, vault: &Vault, path: PathBuf) -> Result<Option<Recovery>, RecoveryError> {
-    let journal = match Journal::read(path) {
-        // Whoever had the lock has just finished.
+fn recover_one(
+    ledger: &Ledger,
+    vault: &ContentVault,
+    path: PathBuf,
+) -> Result<Option<JournalRecovery>, RecoveryError> {
+    let journal = match LandingJournal::read(path) {
+        // The previous lock holder has just finished.
         Err(JournalError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             return Ok(None);
         }
@@ -255,51 +266,52 @@ fn recover_one(ledger: &Ledger, vault: &Vault, path: PathBuf) -> Result<Option<R
     let outcome = restore(&journal.entry)?;
     record(ledger, &journal.entry, &outcome)?;
     let transaction = journal.entry.transaction.clone();
-    if outcome == Recovered::Finished {
+    if outcome == RecoveryOutcome::Finished {
         vault.forget(&transaction)?;
     }
     journal.remove()?;
-    Ok(Some(Recovery { transaction, outcome }))
+    Ok(Some(JournalRecovery { transaction, outcome }))
 }
 
-fn restore(entry: &Entry) -> Result<Recovered, ChangeError> {
-    let Some(changes) = &entry.changes else { return Ok(Recovered::Undone) };
+fn restore(entry: &JournalEntry) -> Result<RecoveryOutcome, ChangeSetError> {
+    let Some(changes) = &entry.changes else { return Ok(RecoveryOutcome::Undone) };
     match entry.phase {
-        Phase::Begun => Ok(Recovered::Undone),
-        Phase::Staging | Phase::Undoing if changes.is_void() => Ok(Recovered::Undone),
-        Phase::Swapping if changes.is_void() => Ok(Recovered::FinishedBut(changes.paths())),
-        Phase::Done if changes.is_void() => Ok(Recovered::Finished),
-        Phase::Staging => changes.withdraw(Progress::Staged).map(|()| Recovered::Undone),
-        Phase::Undoing => changes.withdraw(Progress::Swapping).map(|()| Recovered::Undone),
-        Phase::Done => changes.clear().map(|()| Recovered::Finished),
-        Phase::Swapping => changes.complete().map(|left| match left.as_slice() {
-            [] => Recovered::Finished,
-            _ => Recovered::FinishedBut(left),
+        JournalPhase::Begun => Ok(RecoveryOutcome::Undone),
+        JournalPhase::Staging | JournalPhase::Undoing if changes.is_void() => Ok(RecoveryOutcome::Undone),
+        JournalPhase::Swapping if changes.is_void() => Ok(RecoveryOutcome::FinishedBut(changes.paths())),
+        JournalPhase::Done if changes.is_void() => Ok(RecoveryOutcome::Finished),
+        JournalPhase::Staging => changes.withdraw(ChangeProgress::Staged).map(|()| RecoveryOutcome::Undone),
+        JournalPhase::Undoing => changes.withdraw(ChangeProgress::Swapping).map(|()| RecoveryOutcome::Undone),
+        JournalPhase::Done => changes.clear().map(|()| RecoveryOutcome::Finished),
+        JournalPhase::Swapping => changes.complete().map(|left| match left.as_slice() {
+            [] => RecoveryOutcome::Finished,
+            _ => RecoveryOutcome::FinishedBut(left),
         }),
     }
 }
 
-/// What the ledger knows already is not said twice.
-fn record(ledger: &Ledger, entry: &Entry, outcome: &Recovered) -> Result<(), AppendError> {
+/// Skips an outcome that the ledger already has.
+fn record(ledger: &Ledger, entry: &JournalEntry, outcome: &RecoveryOutcome) -> Result<(), AppendError> {
     let transaction = entry.transaction.clone();
     let event = match outcome {
-        Recovered::Finished => Event::Settled {
+        RecoveryOutcome::Finished => Event::CallSettled {
             transaction,
             session: entry.session.clone(),
             outcome: None,
             failure: None,
-            left_to: None,
+            delegated_to: None,
             notes: Vec::new(),
         },
-        Recovered::Undone => Event::Interrupted {
+        RecoveryOutcome::Undone => Event::CallInterrupted {
             transaction,
-            why: "cut off before it was applied; nothing was changed".to_owned(),
+            reason: "cut off before it was applied; nothing was changed".to_owned(),
         },
-        Recovered::FinishedBut(left) => {
-            let left: Vec<String> = left.iter().map(|path| Bytes::from(path.as_path()).display()).collect();
+        RecoveryOutcome::FinishedBut(left) => {
+            let left: Vec<String> =
+                left.iter().map(|path| ByteString::from(path.as_path()).display()).collect();
             let why =
                 format!("cut off and finished, except for what was changed meanwhile: {}", left.join(", "));
-            Event::Interrupted { transaction, why }
+            Event::CallInterrupted { transaction, reason: why }
         }
     };
     match ledger.append(&event) {
@@ -308,7 +320,7 @@ fn record(ledger: &Ledger, entry: &Entry, outcome: &Recovered) -> Result<(), App
     }
 }
 
-fn place(vault: &Vault, transaction: &TransactionId) -> PathBuf {
+fn place(vault: &ContentVault, transaction: &TransactionId) -> PathBuf {
     vault.journals().join(format!("{transaction}.json"))
 }
 

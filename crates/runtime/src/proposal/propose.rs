@@ -1,63 +1,63 @@
-//! From what an agent hands in to a transaction that waits for an operator.
+//! Takes a proposal from an agent and records it as a transaction that waits for an operator.
 
-use ringfence_authz::{Action, Part, judge_proposal, open_for_a_proposal};
-use ringfence_ledger::{AppendError, Event, Finding};
-use ringfence_sandbox::files::{FileError, Place, Tree};
+use ringfence_authz::{Action, JudgementPart, judge_proposal, open_for_a_proposal};
+use ringfence_ledger::{AppendError, Event, RecordedFinding};
+use ringfence_sandbox::files::{FileError, FileTree, NoFollowTarget};
 use ringfence_sandbox::survey::SurveyError;
-use ringfence_scan::{ExactError, Scanner};
+use ringfence_scan::{RegisteredSecretError, Scanner};
 use ringfence_types::{
-    Bytes, Call, Decision, Layer, Patch, PatchedFile, Principal, Profile, Refusal, RefusalCode, Root,
-    TransactionId,
+    ByteString, Call, Decision, Patch, PatchedFile, PolicyLayer, Principal, Profile, Refusal, RefusalCode,
+    Root, RuleId, TransactionId,
 };
 use zeroize::Zeroizing;
 
-use super::diff::{self, FileDiff, Kind};
-use super::secrets;
-use super::vault::{Missing, Sides, Vault, VaultError, sha256};
-use crate::facts::Machine;
+use super::content_vault::{ContentVault, ContentVaultError, FileVersions, MissingKeyPolicy, sha256};
+use super::diff::{self, DiffKind, FileDiff};
+use super::introduced_secrets;
+use crate::host_facts::LiveHost;
 use crate::leaks::judge_introduced;
 use crate::pipeline::refusal_of;
-use crate::rules::WorkspaceRules;
+use crate::sandbox_rules::{HostFiles, SandboxRules};
 use crate::session::AgentSession;
 
-/// The largest diff.
+/// Limit of bytes in a diff.
 const DIFF: usize = 16 * 1024 * 1024;
-/// The largest file, before or after.
+/// Limit of bytes in a file, before or after.
 const FILE: u64 = 25 * 1024 * 1024;
-/// Everything before and after together.
+/// Limit of all contents together.
 const TOTAL: usize = 200 * 1024 * 1024;
-/// The longest title.
+/// Limit of characters in a title.
 const TITLE: usize = 1000;
 
-/// What is handed in.
+/// A submitted proposal.
 #[derive(Debug)]
-pub struct Draft<'d> {
-    pub input: Input<'d>,
-    /// What the agent says about it.
+pub struct ProposalDraft<'d> {
+    pub input: ProposalInput<'d>,
+    /// The agent's claim about the proposal.
     pub title: Option<String>,
     pub agent: Option<String>,
 }
 
 #[derive(Debug)]
-pub enum Input<'d> {
+pub enum ProposalInput<'d> {
     /// A unified diff.
     Diff(&'d [u8]),
-    /// The whole of one file, relative to the workspace.
-    File { path: Bytes, content: &'d [u8] },
+    /// The complete content of one file; the path is relative to the workspace.
+    File { path: ByteString, content: &'d [u8] },
 }
 
-/// A proposal that is in the ledger now.
+/// A recorded proposal.
 #[derive(Debug)]
-pub struct Proposed {
+pub struct NewProposal {
     pub transaction: TransactionId,
     pub patch: Patch,
-    /// What looks like a secret and was not there before.
-    pub findings: Vec<Finding>,
-    /// What an operator will be asked about besides, one text for each.
+    /// Secrets that the proposal introduces.
+    pub findings: Vec<RecordedFinding>,
+    /// Further reasons for an approval, one text each.
     pub asks: Vec<String>,
 }
 
-/// Why a proposal could not be taken, though nobody said no.
+/// Why a proposal failed without a refusal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProposeError {
@@ -66,17 +66,17 @@ pub enum ProposeError {
     #[error(transparent)]
     File(FileError),
     #[error(transparent)]
-    Vault(#[from] VaultError),
+    Vault(#[from] ContentVaultError),
     #[error("the proposal cannot be written to the ledger")]
     Ledger(#[from] AppendError),
     #[error("an id cannot be made")]
     Id(#[source] std::io::Error),
     #[error("a stored secret cannot be looked for")]
-    Secret(#[from] ExactError),
+    Secret(#[from] RegisteredSecretError),
 }
 
 impl ProposeError {
-    /// The one thing that would change it.
+    /// The next step for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Vault(error) => error.hint(),
@@ -86,37 +86,37 @@ impl ProposeError {
     }
 }
 
-/// A no on the way, or a failure.
-enum Stopped {
+/// A refusal or a failure.
+enum ProposalStop {
     Refused(Refusal),
     Failed(ProposeError),
 }
 
-impl From<Refusal> for Stopped {
+impl From<Refusal> for ProposalStop {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-impl<E: Into<ProposeError>> From<E> for Stopped {
+impl<E: Into<ProposeError>> From<E> for ProposalStop {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
 }
 
 impl AgentSession<'_> {
-    /// Takes changes in for an operator to look at. The workspace is read and not written, whatever the profile. A refusal
-    /// is in the ledger.
-    pub fn propose(&self, draft: &Draft<'_>) -> Result<Result<Proposed, Refusal>, ProposeError> {
+    /// Accepts a proposal for an operator. Reads the workspace and never writes it, whatever the profile. The
+    /// ledger records a refusal.
+    pub fn propose(&self, draft: &ProposalDraft<'_>) -> Result<Result<NewProposal, Refusal>, ProposeError> {
         match self.take_in(draft) {
             Ok(proposed) => Ok(Ok(proposed)),
-            Err(Stopped::Failed(error)) => Err(error),
-            Err(Stopped::Refused(refusal)) => {
-                let event = Event::Refused {
+            Err(ProposalStop::Failed(error)) => Err(error),
+            Err(ProposalStop::Refused(refusal)) => {
+                let event = Event::CallRefused {
                     transaction: None,
                     session: Some(self.id.clone()),
                     call: None,
-                    by: None,
+                    call_origin: None,
                     refusal: self.leaks.refusal(&refusal),
                 };
                 let _receipt = self.runtime.ledger.append(&event)?;
@@ -125,63 +125,66 @@ impl AgentSession<'_> {
         }
     }
 
-    fn take_in(&self, draft: &Draft<'_>) -> Result<Proposed, Stopped> {
-        let wanted = Wanted::of(&draft.input)?;
+    fn take_in(&self, draft: &ProposalDraft<'_>) -> Result<NewProposal, ProposalStop> {
+        let wanted = FileTarget::of(&draft.input)?;
         wanted.iter().try_for_each(|wanted| self.refuse_named(&wanted.path))?;
-        // Before anything is read: what may not be written may not be probed either.
+        // Before any read: a path that may not be written may not be probed either.
         let asks = self.judge_paths(&wanted)?;
-        let vault = Vault::new(&self.runtime.setup.state_dir);
-        let scanner = secrets::scanner(vault.salt(Missing::Make)?, &self.secrets.all)?;
+        let vault = ContentVault::new(&self.runtime.setup.state_dir);
+        let scanner = introduced_secrets::scanner(vault.salt(MissingKeyPolicy::Make)?, &self.secrets.all)?;
         let (files, findings) = scanned(&scanner, self.results(wanted)?);
         if let Some(refusal) = judge_introduced(&findings, &self.policy.leaks) {
             return Err(refusal.into());
         }
         let transaction = TransactionId::random()
-            .map_err(|error| Stopped::Failed(ProposeError::Id(std::io::Error::other(error))))?;
+            .map_err(|error| ProposalStop::Failed(ProposeError::Id(std::io::Error::other(error))))?;
         vault.keep(&transaction, &files)?;
         let patch = Patch { files: files.into_iter().map(|(file, _)| file).collect() };
-        let event = Event::Proposed {
+        let event = Event::ProposalCreated {
             transaction: transaction.clone(),
             session: self.id.clone(),
             workspace_id: self.workspace.id.clone(),
-            workspace: Bytes::from(self.workspace.path.as_path()),
+            workspace: ByteString::from(self.workspace.path.as_path()),
             patch: patch.clone(),
             title: draft.title.as_deref().map(|title| self.clean(title)),
             findings: findings.clone(),
-            by: Principal::Agent {
+            actor: Principal::Agent {
                 session: self.id.clone(),
-                name: draft.agent.as_deref().map(|name| self.clean(name)),
+                name: draft
+                    .agent
+                    .as_deref()
+                    .map(|name| ByteString::from(self.clean(name).as_str()).display()),
             },
         };
         if let Err(error) = self.runtime.ledger.append(&event) {
-            // Without a record nobody can ask for it.
+            // Without a record no operator can find the contents.
             let _left = vault.forget(&transaction);
             return Err(error.into());
         }
-        Ok(Proposed { transaction, patch, findings, asks })
+        Ok(NewProposal { transaction, patch, findings, asks })
     }
 
-    /// A path is written down as it is; a value that the operator keeps must not be.
-    fn refuse_named(&self, path: &Bytes) -> Result<(), Refusal> {
+    /// Refuses a path that contains a stored secret, because records contain paths as they are.
+    fn refuse_named(&self, path: &ByteString) -> Result<(), Refusal> {
         let found = self.leaks.scanner().search(path.as_slice()).findings;
         let Some(rule) = found.iter().find_map(|found| found.rule.strip_prefix("secret/")) else {
             return Ok(());
         };
         Err(Refusal {
             code: RefusalCode::Secret,
-            layer: Layer::Floor,
-            rule: "secrets.in-path".to_owned(),
+            layer: PolicyLayer::Floor,
+            rule: RuleId::SecretsInPath.into(),
             message: format!("the name of a file has the value of the secret `{rule}` in it"),
             hint: Some("give the file another name".to_owned()),
         })
     }
 
-    /// As the ledger may have it, and not endless.
+    /// Redacts and shortens a text for the ledger.
     fn clean(&self, text: &str) -> String {
         self.leaks.text(text).chars().take(TITLE).collect()
     }
 
-    fn judge_paths(&self, wanted: &[Wanted<'_>]) -> Result<Vec<String>, Refusal> {
+    fn judge_paths(&self, wanted: &[FileTarget<'_>]) -> Result<Vec<String>, Refusal> {
         let files = wanted.iter().map(|wanted| PatchedFile {
             path: wanted.path.clone(),
             base: None,
@@ -191,29 +194,29 @@ impl AgentSession<'_> {
         });
         let call = Call::Apply(Patch { files: files.collect() });
         let action = Action::new(call, self.all_roots());
-        let facts = Machine::new(&self.runtime.setup);
+        let facts = LiveHost::new(&self.runtime.setup);
         let judgement = judge_proposal(&self.policy, &action, &facts)?;
         if judgement.decision() == Decision::Deny {
-            return Err(judgement.decisive().map_or_else(nothing, Part::refusal));
+            return Err(judgement.decisive().map_or_else(nothing, JudgementPart::refusal));
         }
         let asked = judgement.parts().iter().filter(|part| part.decision == Decision::Ask);
         Ok(asked.map(|part| format!("{}: {}", part.subject, part.reason)).collect())
     }
 
     /// Every file before and after, sorted by path.
-    fn results(&self, wanted: Vec<Wanted<'_>>) -> Result<Vec<(Bytes, Sides)>, Stopped> {
-        let rules = WorkspaceRules::new(&self.policy.rules.paths).own(&self.runtime.setup.own);
-        let tree = Tree::open(&self.roots_of_a_proposal(), &rules)?;
+    fn results(&self, wanted: Vec<FileTarget<'_>>) -> Result<Vec<(ByteString, FileVersions)>, ProposalStop> {
+        let rules = SandboxRules::new(&self.policy.rules.paths).host(HostFiles::of(&self.runtime.setup));
+        let tree = FileTree::open(&self.roots_of_a_proposal(), &rules)?;
         let mut files = Vec::with_capacity(wanted.len());
         let mut total = 0;
         for wanted in wanted {
             let base = match tree.place(&self.workspace.path.join(wanted.path.as_path()), FILE) {
-                Ok(Place::File(content)) => Some(Zeroizing::new(content)),
-                Ok(Place::Vacant { .. }) => None,
+                Ok(NoFollowTarget::File(content)) => Some(Zeroizing::new(content)),
+                Ok(NoFollowTarget::Vacant { .. }) => None,
                 Err(FileError::Refused { refusal, .. }) => {
                     return Err(about(&wanted.path, refusal_of(refusal)).into());
                 }
-                Err(error) => return Err(Stopped::Failed(ProposeError::File(error))),
+                Err(error) => return Err(ProposalStop::Failed(ProposeError::File(error))),
             };
             let result = wanted.result(base.as_deref().map(Vec::as_slice))?.map(Zeroizing::new);
             let size = |side: &Option<Zeroizing<Vec<u8>>>| side.as_ref().map_or(0, |content| content.len());
@@ -221,12 +224,13 @@ impl AgentSession<'_> {
             if total > TOTAL || size(&result) as u64 > FILE {
                 return Err(too_large().into());
             }
-            files.push((wanted.path, Sides { base, result }));
+            files.push((wanted.path, FileVersions { base, result }));
         }
         Ok(files)
     }
 
-    /// A proposal is judged as if it were written: only then is it known that it could be.
+    /// The roots as if the profile allowed writing, so that the evaluation shows whether the proposal can be
+    /// applied.
     fn roots_of_a_proposal(&self) -> Vec<Root> {
         let mut roots = self.all_roots();
         if self.policy.profile == Profile::Review {
@@ -236,17 +240,20 @@ impl AgentSession<'_> {
     }
 }
 
-type Files = Vec<(PatchedFile, Sides)>;
+type ProposedFiles = Vec<(PatchedFile, FileVersions)>;
 
-/// The digests of every file, and what the scanner says of it.
-fn scanned(scanner: &Scanner, files: Vec<(Bytes, Sides)>) -> (Files, Vec<Finding>) {
+/// The digests and findings of every file.
+fn scanned(
+    scanner: &Scanner,
+    files: Vec<(ByteString, FileVersions)>,
+) -> (ProposedFiles, Vec<RecordedFinding>) {
     let mut findings = Vec::new();
     let mut patched = Vec::with_capacity(files.len());
     for (path, sides) in files {
         let (base, result) =
             (sides.base.as_deref().map(Vec::as_slice), sides.result.as_deref().map(Vec::as_slice));
-        let found = secrets::introduced(scanner, base, result);
-        findings.extend(found.iter().map(|found| secrets::finding(&path, found)));
+        let found = introduced_secrets::introduced(scanner, base, result);
+        findings.extend(found.iter().map(|found| introduced_secrets::finding(&path, found)));
         let file = PatchedFile {
             path,
             base: base.map(sha256),
@@ -259,34 +266,37 @@ fn scanned(scanner: &Scanner, files: Vec<(Bytes, Sides)>) -> (Files, Vec<Finding
     (patched, findings)
 }
 
-/// What becomes of one file.
-struct Wanted<'d> {
-    path: Bytes,
-    how: How<'d>,
+/// The requested change of one file.
+struct FileTarget<'d> {
+    path: ByteString,
+    how: FileChangeKind<'d>,
 }
 
-enum How<'d> {
+enum FileChangeKind<'d> {
     Diff(FileDiff<'d>),
     Whole(&'d [u8]),
 }
 
-impl<'d> Wanted<'d> {
+impl<'d> FileTarget<'d> {
     /// Sorted by path.
-    fn of(input: &Input<'d>) -> Result<Vec<Self>, Refusal> {
+    fn of(input: &ProposalInput<'d>) -> Result<Vec<Self>, Refusal> {
         let mut wanted: Vec<Self> = match input {
-            Input::File { path, content } => {
+            ProposalInput::File { path, content } => {
                 if let Some(why) = diff::fault(path.as_slice()) {
-                    return Err(malformed("path.form", format!("`{}`: {why}", path.display()))
+                    return Err(malformed(RuleId::PathForm, format!("`{}`: {why}", path.display()))
                         .with_hint("name the file relative to the workspace, without `..`"));
                 }
-                vec![Self { path: path.clone(), how: How::Whole(content) }]
+                vec![Self { path: path.clone(), how: FileChangeKind::Whole(content) }]
             }
-            Input::Diff(diff) if diff.len() > DIFF => return Err(too_large()),
-            Input::Diff(diff) => {
+            ProposalInput::Diff(diff) if diff.len() > DIFF => return Err(too_large()),
+            ProposalInput::Diff(diff) => {
                 let files = diff::read(diff).map_err(|error| {
-                    malformed("diff.form", error.to_string()).with_hint_of(error.why.hint())
+                    malformed(RuleId::DiffMalformed, error.to_string()).with_hint_of(error.why.hint())
                 })?;
-                files.into_iter().map(|file| Self { path: file.path.clone(), how: How::Diff(file) }).collect()
+                files
+                    .into_iter()
+                    .map(|file| Self { path: file.path.clone(), how: FileChangeKind::Diff(file) })
+                    .collect()
             }
         };
         wanted.sort_by(|one, other| one.path.cmp(&other.path));
@@ -295,9 +305,10 @@ impl<'d> Wanted<'d> {
         for wanted in &wanted {
             let above = wanted.path.as_path().ancestors().skip(1).find(|above| paths.contains(above));
             if let Some(above) = above {
-                let (path, above) = (wanted.path.display(), Bytes::from(above).display());
+                let (path, above) = (wanted.path.display(), ByteString::from(above).display());
                 let message = format!("`{above}` cannot be a file and the directory of `{path}`");
-                return Err(malformed("patch.nested", message).with_hint("propose them one after the other"));
+                return Err(malformed(RuleId::PatchPathConflict, message)
+                    .with_hint("propose them one after the other"));
             }
         }
         Ok(wanted)
@@ -305,29 +316,29 @@ impl<'d> Wanted<'d> {
 
     fn result(&self, base: Option<&[u8]>) -> Result<Option<Vec<u8>>, Refusal> {
         let file = match &self.how {
-            How::Whole(content) if base == Some(*content) => {
+            FileChangeKind::Whole(content) if base == Some(*content) => {
                 return Err(malformed(
-                    "patch.empty",
+                    RuleId::PatchEmpty,
                     format!("`{}` is like that already", self.path.display()),
                 ));
             }
-            How::Whole(content) => return Ok(Some(content.to_vec())),
-            How::Diff(file) => file,
+            FileChangeKind::Whole(content) => return Ok(Some(content.to_vec())),
+            FileChangeKind::Diff(file) => file,
         };
         match (file.kind, base) {
-            (Kind::Create, Some(_)) => return Err(self.stale("it exists already")),
-            (Kind::Modify | Kind::Delete, None) => return Err(self.stale("it does not exist")),
+            (DiffKind::Create, Some(_)) => return Err(self.stale("it exists already")),
+            (DiffKind::Modify | DiffKind::Delete, None) => return Err(self.stale("it does not exist")),
             _ => {}
         }
         let result = file.apply(base.unwrap_or_default()).map_err(|error| self.stale(&error.to_string()))?;
-        Ok((file.kind != Kind::Delete).then_some(result))
+        Ok((file.kind != DiffKind::Delete).then_some(result))
     }
 
     fn stale(&self, why: &str) -> Refusal {
         Refusal {
             code: RefusalCode::Conflict,
-            layer: Layer::Floor,
-            rule: "diff.base".to_owned(),
+            layer: PolicyLayer::Floor,
+            rule: RuleId::DiffDoesNotApply.into(),
             message: format!("the diff does not fit `{}`: {why}", self.path.display()),
             hint: Some(
                 "make the diff against the files as they are now; nothing is searched for or merged"
@@ -352,17 +363,17 @@ impl WithHint for Refusal {
     }
 }
 
-fn malformed(rule: &str, message: String) -> Refusal {
-    let layer = Layer::Floor;
-    Refusal { code: RefusalCode::Malformed, layer, rule: rule.to_owned(), message, hint: None }
+fn malformed(rule: RuleId, message: String) -> Refusal {
+    let layer = PolicyLayer::Floor;
+    Refusal { code: RefusalCode::Malformed, layer, rule: rule.into(), message, hint: None }
 }
 
-fn about(path: &Bytes, refusal: Refusal) -> Refusal {
+fn about(path: &ByteString, refusal: Refusal) -> Refusal {
     Refusal { message: format!("`{}` refused: {}", path.display(), refusal.message), ..refusal }
 }
 
 fn nothing() -> Refusal {
-    malformed("patch.empty", "the proposal changes nothing".to_owned())
+    malformed(RuleId::PatchEmpty, "the proposal changes nothing".to_owned())
 }
 
 fn too_large() -> Refusal {
@@ -372,5 +383,5 @@ fn too_large() -> Refusal {
         FILE >> 20,
         TOTAL >> 20
     );
-    malformed("patch.size", message).with_hint("propose it in parts")
+    malformed(RuleId::PatchSize, message).with_hint("propose it in parts")
 }

@@ -1,4 +1,4 @@
-//! What is known of a secret besides its value.
+//! Metadata of a secret.
 
 use std::fmt;
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::str::FromStr;
 
 use ringfence_authz::env;
 use ringfence_ledger::Timestamp;
-use ringfence_types::{Bytes, Delivery, HostRule, HostRuleError, KeyPlace, SecretClass};
+use ringfence_types::{ByteString, CredentialLocation, Delivery, HostPattern, HostPatternError, SecretClass};
 use serde::{Deserialize, Serialize};
 
-use super::input::Value;
+use super::value::SecretValue;
 
 const MAX_NAME: usize = 64;
 const MAX_AGENT: usize = 128;
 const MAX_HOSTS: usize = 64;
 const MAX_PLACES: usize = 16;
 
-/// The name of a secret: it is also the name of a file and, in capitals, of a variable.
+/// The name of a secret. It is also a file name and, in capitals, a variable name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SecretName(String);
@@ -25,37 +25,37 @@ pub struct SecretName(String);
 #[error(
     "what was given ({0} bytes, not shown: it may be a value) is not a name for a secret: use up to 64 letters, digits, `_` and `-`, beginning with a letter"
 )]
-pub struct NameError(usize);
+pub struct SecretNameError(usize);
 
 impl SecretName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The variable that is meant when none is configured: `github-token` is `GITHUB_TOKEN`.
+    /// The default variable: `github-token` is `GITHUB_TOKEN`.
     fn variable(&self) -> String {
         self.0.to_ascii_uppercase().replace('-', "_")
     }
 }
 
 impl FromStr for SecretName {
-    type Err = NameError;
+    type Err = SecretNameError;
 
-    fn from_str(text: &str) -> Result<Self, NameError> {
+    fn from_str(text: &str) -> Result<Self, SecretNameError> {
         let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
         let begins = text.bytes().next().is_some_and(|first| first.is_ascii_alphabetic());
         if begins && text.len() <= MAX_NAME && text.bytes().all(word) {
             return Ok(Self(text.to_owned()));
         }
-        // Somebody may have typed the value where the name belongs.
-        Err(NameError(text.len()))
+        // The error omits the text: a user may have typed the value in place of the name.
+        Err(SecretNameError(text.len()))
     }
 }
 
 impl TryFrom<String> for SecretName {
-    type Error = NameError;
+    type Error = SecretNameError;
 
-    fn try_from(text: String) -> Result<Self, NameError> {
+    fn try_from(text: String) -> Result<Self, SecretNameError> {
         text.parse()
     }
 }
@@ -74,32 +74,33 @@ impl fmt::Display for SecretName {
 
 /// Where a secret may be released: everywhere, or only in one workspace, to one agent, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Scope {
+pub struct SecretScope {
     /// Canonical.
-    pub workspace: Option<Bytes>,
+    pub workspace: Option<ByteString>,
     pub agent: Option<String>,
 }
 
-impl Scope {
+impl SecretScope {
     pub(crate) fn covers(&self, workspace: &Path, agent: Option<&str>) -> bool {
         self.workspace.as_ref().is_none_or(|own| own.as_path() == workspace)
             && self.agent.as_deref().is_none_or(|own| Some(own) == agent)
     }
 
-    /// For this workspace and for every agent there.
+    /// Whether it is restricted to this workspace and open to every agent there.
     pub(crate) fn is_of(&self, workspace: &Path) -> bool {
         self.agent.is_none() && self.workspace.as_ref().is_some_and(|own| own.as_path() == workspace)
     }
 
-    /// The narrower of two secrets with one name is meant.
+    /// Of two secrets with one name, the one with the narrower scope wins.
     pub(crate) fn rank(&self) -> u8 {
         2 * u8::from(self.workspace.is_some()) + u8::from(self.agent.is_some())
     }
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for SecretScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let agent = self.agent.as_deref().map(|agent| format!("agent `{}`", Bytes::from(agent).display()));
+        let agent =
+            self.agent.as_deref().map(|agent| format!("agent `{}`", ByteString::from(agent).display()));
         let workspace = self.workspace.as_ref().map(|path| format!("workspace `{}`", path.display()));
         match (workspace, agent) {
             (None, None) => f.write_str("everywhere"),
@@ -109,45 +110,45 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Everything about a secret that may be shown.
+/// All displayable facts about a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Meta {
+pub struct SecretInfo {
     pub name: SecretName,
     pub class: SecretClass,
-    pub scope: Scope,
+    pub scope: SecretScope,
     pub deliver: Delivery,
-    /// The variable that says where the file is, or holds the value or the placeholder.
+    /// The variable that holds the file path, the value or the placeholder.
     pub variable: String,
-    /// Where the proxy may use it. None: nowhere.
+    /// Hosts where the proxy may use it; empty: none.
     pub hosts: Vec<String>,
-    /// Where in a request it stands. None: where keys for its host usually do.
+    /// Where it stands in a request; empty: the usual place for its host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub places: Vec<KeyPlace>,
+    pub credential_locations: Vec<CredentialLocation>,
     pub bytes: u64,
     pub fingerprint: String,
     pub created: Timestamp,
     pub changed: Timestamp,
 }
 
-/// A secret as it was asked for.
+/// A secret to be stored.
 #[derive(Clone, Debug)]
 pub struct NewSecret {
     pub name: SecretName,
     pub class: SecretClass,
-    pub scope: Scope,
-    /// `None`: the safest that its class has.
+    pub scope: SecretScope,
+    /// `None`: the safest delivery of its class.
     pub deliver: Option<Delivery>,
     pub variable: Option<String>,
     pub hosts: Vec<String>,
-    pub places: Vec<KeyPlace>,
-    pub value: Value,
+    pub credential_locations: Vec<CredentialLocation>,
+    pub value: SecretValue,
 }
 
-/// Why a secret cannot be as it was asked for.
+/// Why a secret cannot be stored as requested.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum EntryError {
+pub enum SecretError {
     #[error("a secret of class `provider` never enters a sandbox, so it cannot be delivered as `{0}`")]
     Provider(Delivery),
     #[error("{0}")]
@@ -155,38 +156,42 @@ pub enum EntryError {
     #[error("a value of {0} bytes is too long for a variable")]
     TooLongForVariable(u64),
     #[error("the host is not one")]
-    Host(#[from] HostRuleError),
+    Host(#[from] HostPatternError),
     #[error("more than {MAX_HOSTS} hosts")]
     Hosts,
-    #[error("more than {MAX_PLACES} places in a request")]
+    #[error("more than {MAX_PLACES} credential locations")]
     Places,
     #[error("`{0}` is not the name of an agent")]
     Agent(String),
 }
 
 impl NewSecret {
-    pub(crate) fn judged(self, fingerprint: String, now: Timestamp) -> Result<(Meta, Value), EntryError> {
+    pub(crate) fn judged(
+        self,
+        fingerprint: String,
+        now: Timestamp,
+    ) -> Result<(SecretInfo, SecretValue), SecretError> {
         let deliver = delivery(self.class, self.deliver)?;
         let variable = self.variable.unwrap_or_else(|| default_variable(&self.name, deliver));
-        env::check_released(&Bytes::from(variable.as_str()), &env::EnvRules::default())
-            .map_err(|refusal| EntryError::Variable(refusal.message))?;
+        env::check_released(&ByteString::from(variable.as_str()), &env::EnvRules::default())
+            .map_err(|refusal| SecretError::Variable(refusal.message))?;
         let bytes = self.value.as_slice().len() as u64;
         if self.hosts.len() > MAX_HOSTS {
-            return Err(EntryError::Hosts);
+            return Err(SecretError::Hosts);
         }
-        if self.places.len() > MAX_PLACES {
-            return Err(EntryError::Places);
+        if self.credential_locations.len() > MAX_PLACES {
+            return Err(SecretError::Places);
         }
-        self.hosts.iter().try_for_each(|host| HostRule::parse(host).map(drop))?;
+        self.hosts.iter().try_for_each(|host| HostPattern::parse(host).map(drop))?;
         check_agent(self.scope.agent.as_deref())?;
-        let meta = Meta {
+        let meta = SecretInfo {
             name: self.name,
             class: self.class,
             scope: self.scope,
             deliver,
             variable,
             hosts: self.hosts,
-            places: self.places,
+            credential_locations: self.credential_locations,
             bytes,
             fingerprint,
             created: now,
@@ -197,32 +202,32 @@ impl NewSecret {
     }
 }
 
-impl Meta {
-    /// What a finding calls a value of this secret.
+impl SecretInfo {
+    /// The rule name of findings of this secret.
     pub(crate) fn rule(&self) -> String {
         format!("secret/{}", self.name)
     }
 
-    /// Whether the value can be told from ordinary text, and so be taken out of it.
+    /// Whether the value is long enough to distinguish it from ordinary text, and so to redact it.
     pub fn is_recognised(&self) -> bool {
         self.bytes >= ringfence_scan::SHORTEST_SECRET as u64
     }
 
-    /// Whether a value of this length can be delivered as it is to be.
-    pub(crate) fn still_fits(&self) -> Result<(), EntryError> {
+    /// Whether the delivery allows a value of this length.
+    pub(crate) fn still_fits(&self) -> Result<(), SecretError> {
         match self.deliver {
             Delivery::Env if self.bytes > env::MAX_VALUE as u64 => {
-                Err(EntryError::TooLongForVariable(self.bytes))
+                Err(SecretError::TooLongForVariable(self.bytes))
             }
             _ => Ok(()),
         }
     }
 }
 
-fn delivery(class: SecretClass, wanted: Option<Delivery>) -> Result<Delivery, EntryError> {
+fn delivery(class: SecretClass, wanted: Option<Delivery>) -> Result<Delivery, SecretError> {
     match (class, wanted) {
         (SecretClass::Provider, None | Some(Delivery::ProxyOnly)) => Ok(Delivery::ProxyOnly),
-        (SecretClass::Provider, Some(other)) => Err(EntryError::Provider(other)),
+        (SecretClass::Provider, Some(other)) => Err(SecretError::Provider(other)),
         (SecretClass::Tool, wanted) => Ok(wanted.unwrap_or(Delivery::File)),
     }
 }
@@ -234,10 +239,10 @@ fn default_variable(name: &SecretName, deliver: Delivery) -> String {
     }
 }
 
-fn check_agent(agent: Option<&str>) -> Result<(), EntryError> {
+fn check_agent(agent: Option<&str>) -> Result<(), SecretError> {
     let wrong = |name: &str| name.is_empty() || name.len() > MAX_AGENT || name.chars().any(char::is_control);
     match agent {
-        Some(name) if wrong(name) => Err(EntryError::Agent(Bytes::from(name).display())),
+        Some(name) if wrong(name) => Err(SecretError::Agent(ByteString::from(name).display())),
         _ => Ok(()),
     }
 }
@@ -251,16 +256,16 @@ mod tests {
         NewSecret {
             name: name.parse().unwrap(),
             class,
-            scope: Scope::default(),
+            scope: SecretScope::default(),
             deliver,
             variable: None,
             hosts: Vec::new(),
-            places: Vec::new(),
-            value: Value::new(Zeroizing::new(b"value".to_vec())).unwrap(),
+            credential_locations: Vec::new(),
+            value: SecretValue::new(Zeroizing::new(b"value".to_vec())).unwrap(),
         }
     }
 
-    fn judged(secret: NewSecret) -> Result<Meta, EntryError> {
+    fn judged(secret: NewSecret) -> Result<SecretInfo, SecretError> {
         secret.judged("f".to_owned(), Timestamp::UNIX_EPOCH).map(|(meta, _)| meta)
     }
 
@@ -282,7 +287,7 @@ mod tests {
         assert_eq!(meta.deliver, Delivery::ProxyOnly);
         for deliver in [Delivery::File, Delivery::Env] {
             let refused = judged(new("KEY", SecretClass::Provider, Some(deliver)));
-            assert!(matches!(refused, Err(EntryError::Provider(_))), "{deliver}");
+            assert!(matches!(refused, Err(SecretError::Provider(_))), "{deliver}");
         }
     }
 
@@ -299,7 +304,7 @@ mod tests {
         for variable in ["LD_PRELOAD", "BASH_ENV", "PATH", "GIT_DIR", "RINGFENCE_X", "a b", "", "1A"] {
             let secret =
                 NewSecret { variable: Some(variable.to_owned()), ..new("K", SecretClass::Tool, None) };
-            assert!(matches!(judged(secret), Err(EntryError::Variable(_))), "{variable}");
+            assert!(matches!(judged(secret), Err(SecretError::Variable(_))), "{variable}");
         }
         for variable in ["CARGO_REGISTRY_TOKEN", "AWS_SECRET_ACCESS_KEY", "ANYTHING"] {
             let secret =
@@ -310,8 +315,8 @@ mod tests {
 
     #[test]
     fn a_scope_covers_what_it_names_and_nothing_else() {
-        let scope = |workspace: Option<&str>, agent: Option<&str>| Scope {
-            workspace: workspace.map(Bytes::from),
+        let scope = |workspace: Option<&str>, agent: Option<&str>| SecretScope {
+            workspace: workspace.map(ByteString::from),
             agent: agent.map(str::to_owned),
         };
         let here = Path::new("/w");

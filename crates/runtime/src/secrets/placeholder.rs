@@ -1,18 +1,18 @@
-//! What stands for a provider's key inside a sandbox: worthless there, and known to the session that made it.
+//! Secret placeholders: worthless texts that stand for provider keys inside a sandbox.
 
 use std::fmt;
 
 use ringfence_types::hex;
 use sha2::{Digest as _, Sha256};
 
-use super::entry::Meta;
+use super::entry::SecretInfo;
 
-/// `rf_placeholder_<id of the secret>_<random>`: made anew for each session.
+/// `rf_placeholder_<id of the secret>_<random>`, new for each session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Placeholder(String);
+pub(crate) struct SecretPlaceholder(String);
 
-impl Placeholder {
-    pub(crate) fn mint(meta: &Meta) -> Result<Self, getrandom::Error> {
+impl SecretPlaceholder {
+    pub(crate) fn mint(meta: &SecretInfo) -> Result<Self, getrandom::Error> {
         let mut random = [0_u8; 16];
         getrandom::fill(&mut random)?;
         let about = format!("{}\0{}", meta.name, meta.scope);
@@ -25,7 +25,7 @@ impl Placeholder {
     }
 }
 
-impl fmt::Display for Placeholder {
+impl fmt::Display for SecretPlaceholder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }

@@ -1,64 +1,68 @@
-//! Sessions with a name: a later process goes on where an earlier one was.
+//! Named sessions: a later process resumes the session of an earlier one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use jiff::SignedDuration;
-use ringfence_ledger::{Event, Kind, Ledger, LedgerReader, ReadError, Record, SessionEnd, Timestamp};
-use ringfence_types::{Bytes, Root, SessionId, WorkspaceId};
+use ringfence_ledger::{
+    Event, Kind, Ledger, LedgerReadError, LedgerReader, Record, SessionEndReason, Timestamp,
+};
+use ringfence_types::{ByteString, Root, SessionId, WorkspaceId};
 
-use super::{Asked, OpenSessionError, Runtime};
-use crate::approval::{Inbox, Memory};
+use super::memory::SessionMemory;
+use super::{OpenSessionError, Runtime, SessionSpec};
+use crate::approvals::ApprovalInbox;
 use crate::workspace::Workspace;
 
-/// A session in which nothing happened for this long is over.
+/// A session expires after this idle time.
 const IDLE: SignedDuration = SignedDuration::from_hours(24);
-/// Older sessions than these are not looked for.
+/// Older sessions are not searched.
 const NEWEST: u32 = 5000;
 
-/// The session with the name that is asked for, and what it remembers.
+/// The session with the requested name, and its session memory.
 pub(super) fn named(
-    (ledger, state_dir): (&Ledger, &Path),
+    ledger: &Ledger,
+    state_dir: &Path,
     workspace: &Workspace,
-    asked: &Asked,
-) -> Result<Option<(SessionId, Memory)>, OpenSessionError> {
+    asked: &SessionSpec,
+) -> Result<Option<(SessionId, SessionMemory)>, OpenSessionError> {
     let Some(name) = &asked.name else { return Ok(None) };
-    // What an earlier process of it left open is no part of how it goes on.
-    Inbox::new(ledger, state_dir).sweep()?;
+    // Approvals that an earlier process left open must not be resumed.
+    ApprovalInbox::new(ledger, state_dir).sweep()?;
     let reader = ledger.reader()?;
     let Some((id, records)) = live(&reader, &workspace.id, name)? else { return Ok(None) };
-    let path = Bytes::from(workspace.path.as_path());
+    let path = ByteString::from(workspace.path.as_path());
     let mut roots = vec![Root { path, access: asked.policy.access }];
     roots.extend(asked.roots.iter().cloned());
-    Ok(Some((id, Memory::of_records(&records, &roots))))
+    Ok(Some((id, SessionMemory::of_records(&records, &roots))))
 }
 
-/// Ends the session with this name in a workspace. Its id, or `None` where there is none.
+/// Ends the session with this name in a workspace. Returns its id, or `None` if there is none.
 pub fn end_session(
     ledger: &Ledger,
     workspace: &WorkspaceId,
     name: &str,
 ) -> Result<Option<SessionId>, OpenSessionError> {
     let Some((id, _)) = live(&ledger.reader()?, workspace, name)? else { return Ok(None) };
-    let _receipt =
-        ledger.append(&Event::SessionEnded { session: id.clone(), reason: Some(SessionEnd::Stopped) })?;
+    let _receipt = ledger
+        .append(&Event::SessionEnded { session: id.clone(), reason: Some(SessionEndReason::Stopped) })?;
     Ok(Some(id))
 }
 
 /// Sessions whose process is gone.
 #[derive(Debug)]
 pub struct Abandoned {
-    /// Their end was written down now.
+    /// Sessions whose end was recorded now.
     pub ended: Vec<SessionId>,
-    /// Of those that were asked about, all that are over, whenever they ended.
+    /// Of the requested sessions, those that have ended, whenever that was.
     pub over: BTreeSet<SessionId>,
 }
 
-/// Writes down the end of approvals and sessions whose process is gone without a word. The sessions in `asked` are looked at however
-/// long ago they began.
+/// Records the end of approvals and sessions whose process is gone. Checks the sessions in `asked` whatever
+/// their age.
 pub fn end_abandoned(runtime: &Runtime, asked: &BTreeSet<SessionId>) -> Result<Abandoned, OpenSessionError> {
     let ledger = runtime.ledger();
-    Inbox::new(ledger, &runtime.setup().state_dir).sweep()?;
+    ApprovalInbox::new(ledger, &runtime.setup().state_dir).sweep()?;
     let reader = ledger.reader()?;
     let mut lives = Lives::default();
     lives.add(&reader.of_kinds(&[Kind::SessionStarted, Kind::SessionEnded], NEWEST)?);
@@ -69,7 +73,7 @@ pub fn end_abandoned(runtime: &Runtime, asked: &BTreeSet<SessionId>) -> Result<A
         let records = reader.about(session.as_str())?;
         lives.add(&records);
         if !records.is_empty() {
-            // Its beginning may have been pruned.
+            // The record of its start may be pruned.
             let _known = lives.of.entry(session.clone()).or_insert(Life::Abandoned);
         }
     }
@@ -82,16 +86,16 @@ pub fn end_abandoned(runtime: &Runtime, asked: &BTreeSet<SessionId>) -> Result<A
     Ok(Abandoned { ended, over: over.collect() })
 }
 
-/// What the ledger and the process table say of a session.
+/// The state of a session by the ledger and the process table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Life {
-    /// Its process is gone, and nothing says that it ended.
+    /// The process is gone, and no end is recorded.
     Abandoned,
     GoesOn,
     Over,
 }
 
-/// What is known of each session that a daemon had. What a process without a daemon began is resumed by name, and has no process here.
+/// The state of each daemon session. Sessions without a daemon are resumed by name and have no process here.
 #[derive(Debug, Default)]
 struct Lives {
     of: BTreeMap<SessionId, Life>,
@@ -119,14 +123,14 @@ impl Lives {
 }
 
 fn gone(session: &SessionId) -> Event {
-    Event::SessionEnded { session: session.clone(), reason: Some(SessionEnd::DaemonGone) }
+    Event::SessionEnded { session: session.clone(), reason: Some(SessionEndReason::DaemonLost) }
 }
 
 fn live(
     reader: &LedgerReader,
     workspace: &WorkspaceId,
     name: &str,
-) -> Result<Option<(SessionId, Vec<Record>)>, ReadError> {
+) -> Result<Option<(SessionId, Vec<Record>)>, LedgerReadError> {
     let started = reader.of_kinds(&[Kind::SessionStarted], NEWEST)?;
     let newest = started.iter().rev().find_map(|record| match &record.event {
         Event::SessionStarted { session, name: Some(known), workspace_id, .. }
@@ -141,7 +145,7 @@ fn live(
     Ok(is_live(reader, &records)?.then_some((id, records)))
 }
 
-fn is_live(reader: &LedgerReader, records: &[Record]) -> Result<bool, ReadError> {
+fn is_live(reader: &LedgerReader, records: &[Record]) -> Result<bool, LedgerReadError> {
     let ended = records.iter().any(|record| matches!(record.event, Event::SessionEnded { .. }));
     let last = records.last().and_then(|last| Some((last.seq, last.time.parse::<Timestamp>().ok()?)));
     let over = last.and_then(|(seq, last)| Some((seq, last.checked_add(IDLE).ok()?)));

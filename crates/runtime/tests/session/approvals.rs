@@ -4,19 +4,25 @@ use std::cell::{Cell, RefCell};
 use std::fs;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::approval::{AnswerError, Answered, Inbox, Reply, Say, Terms, Waiting, revoke};
-use ringfence_runtime::authz::Policy;
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::policy::ApprovalSettings;
-use ringfence_runtime::ledger::{ApprovalAnswer, Event, Kind, Record, Timestamp};
-use ringfence_runtime::{
-    AgentSession, Approver, Asked, Ended, Heard, Io, PolicySource, Runtime, Settled, Setup, Source, Target,
+use ringfence_authz::Policy;
+use ringfence_authz::env::ApproverPresence;
+use ringfence_authz::policy::ApprovalSettings;
+use ringfence_ledger::{ApprovalAnswer, Event, Kind, Record, Timestamp};
+use ringfence_runtime::approvals::{
+    ApprovalInbox, ApprovalWait, GrantRevocation, GrantTerms, OperatorDecision, OperatorReply, ReplyError,
+    ReplyOutcome, revoke,
 };
-use ringfence_types::units::Duration as Time;
+use ringfence_runtime::{
+    AgentSession, Approver, ApproverReply, CallEnd, CommandIo, HostSetup, OutputTarget, PolicySource,
+    Runtime, SessionSpec, Settled, StdinSource,
+};
+use ringfence_types::units::HumanDuration as Time;
 use ringfence_types::{
-    Access, Bytes, Call, Exec, FileCall, NetMode, Principal, Profile, Quorum, Refusal, Root, StandardInput,
+    Access, ByteString, Call, ExecCall, FileCall, NetMode, Principal, Profile, Quorum, Refusal, Root,
+    StandardInput,
 };
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
@@ -33,12 +39,12 @@ impl<F> std::fmt::Debug for Person<F> {
     }
 }
 
-impl<F: FnMut(&Waiting<'_>) -> Heard> Approver for Person<F> {
+impl<F: FnMut(&ApprovalWait<'_>) -> ApproverReply> Approver for Person<F> {
     fn is_there(&mut self) -> bool {
         true
     }
 
-    fn ask(&mut self, question: &Waiting<'_>) -> Heard {
+    fn ask(&mut self, question: &ApprovalWait<'_>) -> ApproverReply {
         self.asked.set(self.asked.get() + 1);
         (self.answer)(question)
     }
@@ -48,8 +54,8 @@ fn operator(uid: u32) -> Principal {
     Principal::Operator { uid, name: None, node: "here".to_owned(), terminal: None }
 }
 
-fn reply(say: Say) -> Reply {
-    Reply { by: operator(1), say, reason: None }
+fn reply(say: OperatorDecision) -> OperatorReply {
+    OperatorReply { by: operator(1), say, reason: None }
 }
 
 struct World {
@@ -66,12 +72,12 @@ impl World {
         for name in ["w", "home", "config"] {
             fs::create_dir(root.join(name)).unwrap();
         }
-        let runtime = Runtime::open(Setup {
+        let runtime = Runtime::open(HostSetup {
             state_dir: root.join("state"),
             config_dir: root.join("config"),
             home: Some(root.join("home")),
             host_env: Vec::new(),
-            attendance: Attendance::Unattended,
+            attendance: ApproverPresence::Unattended,
             toolchains: Vec::new(),
             files: Vec::new(),
             sweeper: None,
@@ -85,25 +91,25 @@ impl World {
         self.session_with(|_| {})
     }
 
-    fn session_with(&self, change: impl FnOnce(&mut Asked)) -> AgentSession<'_> {
-        let mut asked = Asked::new(self.root.join("w"), Policy::new(Profile::Guarded));
+    fn session_with(&self, change: impl FnOnce(&mut SessionSpec)) -> AgentSession<'_> {
+        let mut asked = SessionSpec::new(self.root.join("w"), Policy::new(Profile::Guarded));
         change(&mut asked);
         self.runtime.session(asked).unwrap().unwrap()
     }
 
-    fn person<F: FnMut(&Waiting<'_>) -> Heard>(&self, answer: F) -> Person<F> {
+    fn person<F: FnMut(&ApprovalWait<'_>) -> ApproverReply>(&self, answer: F) -> Person<F> {
         Person { answer, asked: Rc::clone(&self.asked) }
     }
 
-    fn says(&self, say: Say) -> Person<impl FnMut(&Waiting<'_>) -> Heard + use<>> {
+    fn says(&self, say: OperatorDecision) -> Person<impl FnMut(&ApprovalWait<'_>) -> ApproverReply + use<>> {
         Person {
-            answer: move |_: &Waiting<'_>| Heard::Reply(reply(say.clone())),
+            answer: move |_: &ApprovalWait<'_>| ApproverReply::Reply(reply(say.clone())),
             asked: Rc::clone(&self.asked),
         }
     }
 
-    fn inbox(&self) -> Inbox<'_> {
-        Inbox::new(self.runtime.ledger(), &self.runtime.setup().state_dir)
+    fn inbox(&self) -> ApprovalInbox<'_> {
+        ApprovalInbox::new(self.runtime.ledger(), &self.runtime.setup().state_dir)
     }
 
     fn records(&self) -> Vec<Record> {
@@ -128,11 +134,11 @@ fn write_call(path: &str, content: &[u8]) -> Call {
     Call::File(FileCall::Write { path: path.into(), sha256, bytes: content.len() as u64 })
 }
 
-fn io(content: &[u8]) -> Io<'_> {
-    Io {
-        stdin: Source::Bytes(content),
-        stdout: Target::Discard,
-        stderr: Target::Discard,
+fn io(content: &[u8]) -> CommandIo<'_> {
+    CommandIo {
+        stdin: StdinSource::Bytes(content),
+        stdout: OutputTarget::Discard,
+        stderr: OutputTarget::Discard,
         interrupts: &[],
         timeout: None,
         output_bytes: 0,
@@ -140,10 +146,10 @@ fn io(content: &[u8]) -> Io<'_> {
 }
 
 fn rule(settled: &Settled) -> String {
-    assert_eq!(settled.unrecorded, None);
+    assert_eq!(settled.record_error, None);
     match &settled.ended {
-        Ended::Refused(refusal) => refusal.rule.clone(),
-        Ended::Touched(_) => "done".to_owned(),
+        CallEnd::Refused(refusal) => refusal.rule.to_string(),
+        CallEnd::Touched(_) => "done".to_owned(),
         other => panic!("{other:?}"),
     }
 }
@@ -153,7 +159,7 @@ fn write(session: &mut AgentSession<'_>, path: &str, content: &[u8]) -> String {
 }
 
 /// What becomes of the same write twice and of another one, and how often somebody was asked.
-fn twice(say: Say) -> ([String; 3], u32) {
+fn twice(say: OperatorDecision) -> ([String; 3], u32) {
     let world = World::new();
     let mut session = world.session();
     session.set_approver(world.says(say));
@@ -164,17 +170,20 @@ fn twice(say: Say) -> ([String; 3], u32) {
 
 #[test]
 fn s001_25_a_no_is_kept_for_the_session() {
-    let (ends, asked) = twice(Say::Deny);
+    let (ends, asked) = twice(OperatorDecision::Deny);
     assert!(ends[0].starts_with("approval.denied: path.build-script"), "{ends:?}");
-    assert_eq!(ends[1], "approval.denied-before");
+    assert_eq!(ends[1], "approval.already-denied");
     assert!(ends[2].starts_with("approval.denied: "), "other content is another question");
     assert_eq!(asked, 2);
 }
 
 #[test]
 fn once_is_for_one_call_and_session_for_the_same_content() {
-    assert_eq!(twice(Say::Once), (["done", "done", "done"].map(str::to_owned), 3));
-    assert_eq!(twice(Say::Session(Terms::default())), (["done", "done", "done"].map(str::to_owned), 2));
+    assert_eq!(twice(OperatorDecision::Once), (["done", "done", "done"].map(str::to_owned), 3));
+    assert_eq!(
+        twice(OperatorDecision::Session(GrantTerms::default())),
+        (["done", "done", "done"].map(str::to_owned), 2)
+    );
 }
 
 #[test]
@@ -188,7 +197,7 @@ fn nobody_is_not_a_no_for_later_and_is_not_waited_for() {
     assert!(start.elapsed() < Duration::from_secs(10));
     assert_eq!(
         world.kinds()[..5],
-        ["session-started", "approval-requested", "approval-decided", "refused", "approval-requested"]
+        ["session-started", "approval-requested", "approval-decided", "call-refused", "approval-requested"]
     );
 }
 
@@ -199,12 +208,18 @@ fn s001_27_28_the_question_is_on_disk_before_it_is_shown_and_the_answer_before_a
     let mut session = world.session();
     session.set_approver(world.person(|_| {
         *seen.borrow_mut() = world.kinds();
-        Heard::Reply(reply(Say::Once))
+        ApproverReply::Reply(reply(OperatorDecision::Once))
     }));
     assert_eq!(write(&mut session, "Makefile", b"all:\n"), "done");
     assert_eq!(*seen.borrow(), ["session-started", "approval-requested"]);
-    let after =
-        ["session-started", "approval-requested", "authenticated", "approval-decided", "intent", "settled"];
+    let after = [
+        "session-started",
+        "approval-requested",
+        "authentication-attempted",
+        "approval-decided",
+        "call-intended",
+        "call-settled",
+    ];
     assert_eq!(world.kinds(), after);
     drop(session);
 }
@@ -218,16 +233,16 @@ fn c17_an_answer_after_the_time_is_over_is_none() {
     session.set_approver(world.person(|question| {
         assert!(question.left() <= Duration::from_millis(50));
         std::thread::sleep(Duration::from_millis(80));
-        Heard::Reply(reply(Say::Once))
+        ApproverReply::Reply(reply(OperatorDecision::Once))
     }));
     assert!(write(&mut session, "Makefile", b"all:\n").starts_with("approval.expired"));
     assert!(!world.root.join("w/Makefile").exists());
-    session.set_approver(world.person(|_| Heard::Silence));
+    session.set_approver(world.person(|_| ApproverReply::Silence));
     assert!(
         write(&mut session, "Makefile", b"all:\n").starts_with("approval.expired"),
         "it is no lasting no"
     );
-    assert_eq!(world.count(Kind::Intent), 0);
+    assert_eq!(world.count(Kind::CallIntended), 0);
 }
 
 #[test]
@@ -237,15 +252,14 @@ fn the_first_decision_counts_and_the_other_operator_is_told() {
     let mut session = world.session();
     session.set_approver(world.person(|question| {
         let id = question.request().transaction.to_string();
-        let answered = inbox.answer(&id, &Reply { by: operator(2), say: Say::Deny, reason: None }).unwrap();
-        assert!(matches!(answered, Answered::Decided { .. }));
-        assert_eq!(question.decided().unwrap().answer, ApprovalAnswer::Denied);
-        let again = inbox.answer(&id, &reply(Say::Once)).unwrap_err();
-        assert!(
-            matches!(again, AnswerError::AnsweredBefore { answer: ApprovalAnswer::Denied, .. }),
-            "{again}"
-        );
-        Heard::Reply(reply(Say::Once))
+        let answered = inbox
+            .answer(&id, &OperatorReply { by: operator(2), say: OperatorDecision::Deny, reason: None })
+            .unwrap();
+        assert!(matches!(answered, ReplyOutcome::Decided { .. }));
+        assert_eq!(question.decided().unwrap().answer, ApprovalAnswer::Deny);
+        let again = inbox.answer(&id, &reply(OperatorDecision::Once)).unwrap_err();
+        assert!(matches!(again, ReplyError::AnsweredBefore { answer: ApprovalAnswer::Deny, .. }), "{again}");
+        ApproverReply::Reply(reply(OperatorDecision::Once))
     }));
     assert!(write(&mut session, "Makefile", b"all:\n").starts_with("approval.denied"));
     assert_eq!(world.count(Kind::ApprovalDecided), 1);
@@ -262,9 +276,9 @@ fn two_operators_at_once_and_exactly_one_decides() {
             let answers = std::thread::scope(|scope| {
                 let threads: Vec<_> = [2, 3]
                     .map(|uid| {
-                        let say = if uid == 2 { Say::Once } else { Say::Deny };
+                        let say = if uid == 2 { OperatorDecision::Once } else { OperatorDecision::Deny };
                         scope.spawn(move || {
-                            inbox.answer(id, &Reply { by: operator(uid), say, reason: None }).is_ok()
+                            inbox.answer(id, &OperatorReply { by: operator(uid), say, reason: None }).is_ok()
                         })
                     })
                     .into_iter()
@@ -272,7 +286,7 @@ fn two_operators_at_once_and_exactly_one_decides() {
                 threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
             });
             assert_eq!(answers.iter().filter(|won| **won).count(), 1, "{answers:?}");
-            Heard::Elsewhere
+            ApproverReply::Elsewhere
         }));
         write(&mut session, "Makefile", b"all:\n");
     }
@@ -287,12 +301,14 @@ fn c8_only_an_operator_answers_and_never_the_one_who_asks() {
     session.set_approver(world.person(|question| {
         let request = question.request();
         for by in [request.requester.clone(), Principal::System] {
-            let error =
-                inbox.answer(request.transaction.as_str(), &Reply { by, say: Say::Once, reason: None });
-            assert!(matches!(error, Err(AnswerError::NotAnOperator)));
+            let error = inbox.answer(
+                request.transaction.as_str(),
+                &OperatorReply { by, say: OperatorDecision::Once, reason: None },
+            );
+            assert!(matches!(error, Err(ReplyError::NotAnOperator)));
         }
         let by = request.requester.clone();
-        Heard::Reply(Reply { by, say: Say::Once, reason: None })
+        ApproverReply::Reply(OperatorReply { by, say: OperatorDecision::Once, reason: None })
     }));
     assert!(write(&mut session, "Makefile", b"all:\n").starts_with("approval.denied"));
     assert!(!world.root.join("w/Makefile").exists());
@@ -314,17 +330,17 @@ fn voted(votes: &'static [(u32, bool)]) -> (String, Vec<String>) {
     let mut session = world.session_with(|asked| asked.settings = quorum(2, 2));
     session.set_approver(world.person(|question| {
         for (uid, yes) in votes {
-            let say = if *yes { Say::Once } else { Say::Deny };
+            let say = if *yes { OperatorDecision::Once } else { OperatorDecision::Deny };
             let by = operator(*uid);
-            let answered =
-                inbox.answer(question.request().transaction.as_str(), &Reply { by, say, reason: None });
+            let answered = inbox
+                .answer(question.request().transaction.as_str(), &OperatorReply { by, say, reason: None });
             told.borrow_mut().push(match answered {
-                Ok(Answered::Decided { .. }) => "decided".to_owned(),
-                Ok(Answered::Counted { approve, deny }) => format!("{approve}:{deny}"),
+                Ok(ReplyOutcome::Decided { .. }) => "decided".to_owned(),
+                Ok(ReplyOutcome::Counted { approve, deny }) => format!("{approve}:{deny}"),
                 Err(error) => error.to_string(),
             });
         }
-        if question.decided().is_some() { Heard::Elsewhere } else { Heard::Silence }
+        if question.decided().is_some() { ApproverReply::Elsewhere } else { ApproverReply::Silence }
     }));
     let end = write(&mut session, "Makefile", b"all:\n");
     drop(session);
@@ -339,7 +355,7 @@ fn a_quorum_takes_different_people() {
     );
     let (end, told) = voted(&[(1, true), (1, true)]);
     assert!(end.starts_with("approval.expired"), "{end}");
-    assert_eq!(told, ["1:0", "you have answered already; it takes somebody else"]);
+    assert_eq!(told, ["1:0", "you have already voted; another operator must vote"]);
     let (end, told) = voted(&[(1, true), (2, false), (3, false)]);
     assert!(end.starts_with("approval.denied"), "{end}");
     assert_eq!(told, ["1:0", "1:1", "decided"]);
@@ -350,11 +366,11 @@ fn under_a_quorum_nothing_is_stored() {
     let world = World::new();
     let mut session = world.session_with(|asked| asked.settings = quorum(2, 1));
     session.set_approver(world.person(|question| {
-        assert!(question.request().offers.is_empty());
-        Heard::Reply(reply(Say::Session(Terms::default())))
+        assert!(question.request().grant_offers.is_empty());
+        ApproverReply::Reply(reply(OperatorDecision::Session(GrantTerms::default())))
     }));
     assert!(write(&mut session, "Makefile", b"all:\n").starts_with("approval.denied"));
-    assert_eq!(world.count(Kind::GrantMade), 0);
+    assert_eq!(world.count(Kind::GrantCreated), 0);
 }
 
 #[test]
@@ -366,13 +382,13 @@ fn under_a_quorum_nobody_edits_what_others_said_yes_to() {
         session.set_approver(world.person(|question| {
             let id = question.request().transaction.as_str();
             if refused {
-                let first = Reply { by: operator(1), say: Say::Once, reason: None };
-                assert!(matches!(inbox.answer(id, &first), Ok(Answered::Counted { approve: 1, .. })));
+                let first = OperatorReply { by: operator(1), say: OperatorDecision::Once, reason: None };
+                assert!(matches!(inbox.answer(id, &first), Ok(ReplyOutcome::Counted { approve: 1, .. })));
             }
-            let say = Say::Edited(Box::new(question.request().call.clone()));
-            let answered = inbox.answer(id, &Reply { by: operator(2), say, reason: None });
-            assert_eq!(matches!(answered, Err(AnswerError::NotOffered(_))), refused, "{answered:?}");
-            if question.decided().is_some() { Heard::Elsewhere } else { Heard::Silence }
+            let say = OperatorDecision::Edited(Box::new(question.request().call.clone()));
+            let answered = inbox.answer(id, &OperatorReply { by: operator(2), say, reason: None });
+            assert_eq!(matches!(answered, Err(ReplyError::NotOffered(_))), refused, "{answered:?}");
+            if question.decided().is_some() { ApproverReply::Elsewhere } else { ApproverReply::Silence }
         }));
         let end = write(&mut session, "Makefile", b"all:\n");
         assert_eq!(end.starts_with("approval.expired"), refused, "{end}");
@@ -387,8 +403,11 @@ fn an_answer_says_why_where_it_has_to() {
     let mut session = world.session_with(|asked| asked.settings = settings);
     session.set_approver(world.person(|question| {
         let id = question.request().transaction.as_str();
-        assert!(matches!(inbox.answer(id, &reply(Say::Once)), Err(AnswerError::ReasonRequired)));
-        Heard::Reply(Reply { reason: Some("it is a test".to_owned()), ..reply(Say::Once) })
+        assert!(matches!(inbox.answer(id, &reply(OperatorDecision::Once)), Err(ReplyError::ReasonRequired)));
+        ApproverReply::Reply(OperatorReply {
+            reason: Some("it is a test".to_owned()),
+            ..reply(OperatorDecision::Once)
+        })
     }));
     assert_eq!(write(&mut session, "Makefile", b"all:\n"), "done");
     let reasons = world.records().into_iter().filter_map(|record| match record.event {
@@ -400,33 +419,31 @@ fn an_answer_says_why_where_it_has_to() {
 
 #[test]
 fn c7_a_session_answer_is_over_when_it_is_taken_back_used_up_or_expired() {
-    let used_up = Terms { uses: Some(1), ..Terms::default() };
-    let expired = Terms { expires: Some(Timestamp::now()), ..Terms::default() };
-    for (terms, asked) in [(Terms::default(), 1), (used_up, 2), (expired, 2)] {
+    let used_up = GrantTerms { uses: Some(1), ..GrantTerms::default() };
+    let expired = GrantTerms { expires: Some(Timestamp::now()), ..GrantTerms::default() };
+    for (terms, asked) in [(GrantTerms::default(), 1), (used_up, 2), (expired, 2)] {
         let world = World::new();
         let mut session = world.session();
-        session.set_approver(world.says(Say::Session(terms)));
+        session.set_approver(world.says(OperatorDecision::Session(terms)));
         let first = write(&mut session, "Makefile", b"all:\n");
         if terms == expired {
-            assert_eq!(first, "approval.grant-spent", "an answer that is over before it is used is none");
+            assert_eq!(first, "grant.exhausted", "an answer that is over before it is used is none");
         } else {
             assert_eq!(first, "done");
         }
-        assert!(
-            ["done", "approval.grant-spent"].contains(&write(&mut session, "Makefile", b"all:\n").as_str())
-        );
+        assert!(["done", "grant.exhausted"].contains(&write(&mut session, "Makefile", b"all:\n").as_str()));
         assert_eq!(world.asked.get(), asked, "{terms:?}");
     }
     let world = World::new();
     let mut session = world.session();
-    session.set_approver(world.says(Say::Session(Terms::default())));
+    session.set_approver(world.says(OperatorDecision::Session(GrantTerms::default())));
     write(&mut session, "Makefile", b"all:\n");
     assert_eq!(
         revoke(
-            (world.runtime.ledger(), &world.runtime.setup().state_dir),
-            (None, &|_| true),
-            &operator(1),
-            None
+            world.runtime.ledger(),
+            &world.runtime.setup().state_dir,
+            &|_| true,
+            &GrantRevocation { id: None, by: &operator(1), reason: None }
         )
         .unwrap()
         .len(),
@@ -438,7 +455,8 @@ fn c7_a_session_answer_is_over_when_it_is_taken_back_used_up_or_expired() {
 
 /// Something that is written down while the clock is ahead.
 fn seen(world: &World, ahead: Duration) {
-    let event = Event::Authenticated { principal: operator(1), purpose: "look".to_owned(), refusal: None };
+    let event =
+        Event::AuthenticationAttempted { principal: operator(1), purpose: "look".to_owned(), refusal: None };
     let then = Timestamp::now().checked_add(ahead).unwrap();
     let _receipt = world.runtime.ledger().append_at(&event, then).unwrap();
 }
@@ -451,9 +469,9 @@ fn c7_a_clock_that_is_set_back_revives_no_stored_answer() {
         let world = World::new();
         // Ahead long before: what it said then has nothing to do with what is stored now.
         seen(&world, HOUR * 100);
-        let terms = Terms { expires: Timestamp::now().checked_add(HOUR).ok(), ..Terms::default() };
+        let terms = GrantTerms { expires: Timestamp::now().checked_add(HOUR).ok(), ..GrantTerms::default() };
         let mut session = world.session();
-        session.set_approver(world.says(Say::Session(terms)));
+        session.set_approver(world.says(OperatorDecision::Session(terms)));
         assert_eq!(write(&mut session, "Makefile", b"all:\n"), "done");
         seen(&world, ahead);
         write(&mut session, "Makefile", b"all:\n");
@@ -469,9 +487,10 @@ fn c7_a_clock_that_is_set_back_gives_a_question_no_more_time() {
         let mut session = world.session();
         session.set_approver(world.person(|question| {
             seen(&world, ahead);
-            let answered = inbox.answer(question.request().transaction.as_str(), &reply(Say::Once));
-            assert_eq!(matches!(answered, Err(AnswerError::Expired)), ahead == HOUR, "{answered:?}");
-            Heard::Elsewhere
+            let answered =
+                inbox.answer(question.request().transaction.as_str(), &reply(OperatorDecision::Once));
+            assert_eq!(matches!(answered, Err(ReplyError::Expired)), ahead == HOUR, "{answered:?}");
+            ApproverReply::Elsewhere
         }));
         let expected = if ahead == HOUR { "approval.expired" } else { "done" };
         let written = write(&mut session, "Makefile", b"all:\n");
@@ -481,12 +500,12 @@ fn c7_a_clock_that_is_set_back_gives_a_question_no_more_time() {
 
 #[test]
 fn c7_a_clock_that_is_set_back_revives_no_session() {
-    let named = |asked: &mut Asked| asked.name = Some("a".to_owned());
+    let named = |asked: &mut SessionSpec| asked.name = Some("a".to_owned());
     for (ahead, asked) in [(HOUR * 20, 1), (HOUR * 30, 2)] {
         let world = World::new();
         for _ in 0..2 {
             let mut session = world.session_with(named);
-            session.set_approver(world.says(Say::Session(Terms::default())));
+            session.set_approver(world.says(OperatorDecision::Session(GrantTerms::default())));
             assert_eq!(write(&mut session, "Makefile", b"all:\n"), "done");
             drop(session);
             seen(&world, ahead);
@@ -496,10 +515,10 @@ fn c7_a_clock_that_is_set_back_revives_no_session() {
 }
 
 #[test]
-fn c7_a_session_answer_is_for_this_session_and_policy_alone() {
+fn c7_a_session_answer_is_for_this_session_policy_and_agent_alone() {
     let world = World::new();
-    let say = || world.says(Say::Session(Terms::default()));
-    let named = |asked: &mut Asked| asked.name = Some("a".to_owned());
+    let say = || world.says(OperatorDecision::Session(GrantTerms::default()));
+    let named = |asked: &mut SessionSpec| asked.name = Some("a".to_owned());
     let mut session = world.session_with(named);
     session.set_approver(say());
     write(&mut session, "Makefile", b"all:\n");
@@ -509,7 +528,7 @@ fn c7_a_session_answer_is_for_this_session_and_policy_alone() {
     write(&mut same, "Makefile", b"all:\n");
     assert_eq!(world.asked.get(), 1, "control: the same session by its name");
     drop(same);
-    let changes: [&dyn Fn(&mut Asked); 4] = [
+    let changes: [&dyn Fn(&mut SessionSpec); 4] = [
         &|asked| asked.name = Some("b".to_owned()),
         &|asked| asked.name = None,
         &|asked| {
@@ -525,9 +544,7 @@ fn c7_a_session_answer_is_for_this_session_and_policy_alone() {
         let mut other = world.session_with(|asked| change(asked));
         other.set_approver(say());
         write(&mut other, "Makefile", b"all:\n");
-        // The identity of an agent is its session.
-        let expected = if count == 3 { 1 + count } else { 2 + count };
-        assert_eq!(world.asked.get(), u32::try_from(expected).unwrap(), "{count}");
+        assert_eq!(world.asked.get(), u32::try_from(2 + count).unwrap(), "{count}");
     }
 }
 
@@ -535,7 +552,7 @@ fn c7_a_session_answer_is_for_this_session_and_policy_alone() {
 fn c19_the_like_is_denied_five_times_and_then_nothing_is_done_any_more() {
     let world = World::new();
     let mut session = world.session();
-    session.set_approver(world.says(Say::Deny));
+    session.set_approver(world.says(OperatorDecision::Deny));
     for round in 0..5 {
         let content = format!("all: {round}\n");
         assert!(write(&mut session, "Makefile", content.as_bytes()).starts_with("approval.denied"));
@@ -554,7 +571,7 @@ fn the_same_again_and_again_is_noted_and_then_stopped() {
     fs::write(world.root.join("w/a"), "same").unwrap();
     for round in 1..10 {
         let settled = session.call(read(), io(b""));
-        assert_eq!((rule(&settled).as_str(), settled.note.is_some()), ("done", round == 5), "{round}");
+        assert_eq!((rule(&settled).as_str(), settled.notice.is_some()), ("done", round == 5), "{round}");
     }
     let settled = session.call(read(), io(b""));
     assert_eq!(rule(&settled), "loop.repeated");
@@ -568,7 +585,7 @@ fn the_same_again_and_again_is_noted_and_then_stopped() {
         .records()
         .iter()
         .filter_map(|record| match record.event {
-            Event::LoopFound { repeats, stopped, .. } => Some((repeats, stopped)),
+            Event::LoopDetected { repeats, stopped, .. } => Some((repeats, stopped)),
             _ => None,
         })
         .collect();
@@ -578,13 +595,13 @@ fn the_same_again_and_again_is_noted_and_then_stopped() {
 #[test]
 fn a_session_with_a_name_goes_on_with_its_denials_and_its_loops() {
     let world = World::new();
-    let named = |asked: &mut Asked| asked.name = Some("a".to_owned());
+    let named = |asked: &mut SessionSpec| asked.name = Some("a".to_owned());
     let mut session = world.session_with(named);
-    session.set_approver(world.says(Say::Deny));
+    session.set_approver(world.says(OperatorDecision::Deny));
     write(&mut session, "Makefile", b"all:\n");
     drop(session);
     let mut session = world.session_with(named);
-    assert_eq!(write(&mut session, "Makefile", b"all:\n"), "approval.denied-before");
+    assert_eq!(write(&mut session, "Makefile", b"all:\n"), "approval.already-denied");
     drop(session);
     for _ in 0..4 {
         let mut session = world.session_with(named);
@@ -594,11 +611,11 @@ fn a_session_with_a_name_goes_on_with_its_denials_and_its_loops() {
     assert_eq!(write(&mut session, "other", b"x"), "approval.circuit-breaker");
     drop(session);
     let read = || Call::File(FileCall::Read { path: "none".into() });
-    let looping = |asked: &mut Asked| asked.name = Some("loop".to_owned());
+    let looping = |asked: &mut SessionSpec| asked.name = Some("loop".to_owned());
     for _ in 0..9 {
         let mut session = world.session_with(looping);
         let settled = session.call(read(), io(b""));
-        assert!(matches!(settled.ended, Ended::Failed { .. } | Ended::Refused(_)), "{settled:?}");
+        assert!(matches!(settled.ended, CallEnd::Failed { .. } | CallEnd::Refused(_)), "{settled:?}");
     }
     let mut session = world.session_with(looping);
     assert_eq!(rule(&session.call(read(), io(b""))), "loop.repeated");
@@ -610,7 +627,7 @@ fn a_run_of_one_call_takes_two_steps_of_the_ledger() {
     let world = World::new();
     let settled = world.session().last_call(write_call("a", b"x"), io(b"x"));
     assert_eq!(rule(&settled), "done");
-    assert_eq!(world.kinds(), ["session-started", "intent", "settled", "session-ended"]);
+    assert_eq!(world.kinds(), ["session-started", "call-intended", "call-settled", "session-ended"]);
 }
 
 #[test]
@@ -621,27 +638,33 @@ fn secrets_are_neither_in_the_question_nor_in_the_record_but_known_again() {
     let mut session = world.session();
     session.set_approver(world.person(|question| {
         *shown.borrow_mut() = serde_json::to_string(question.request()).unwrap();
-        Heard::Reply(reply(Say::Deny))
+        ApproverReply::Reply(reply(OperatorDecision::Deny))
     }));
     let mut run = |program: &str| {
-        let argv = [program, "--password", secret].map(Bytes::from).to_vec();
-        let cwd = Bytes::from(world.root.join("w"));
-        let call =
-            Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None, stdin: StandardInput::None });
+        let argv = [program, "--password", secret].map(ByteString::from).to_vec();
+        let cwd = ByteString::from(world.root.join("w"));
+        let call = Call::Exec(ExecCall {
+            argv,
+            cwd,
+            env: Vec::new(),
+            ceiling: None,
+            net: NetMode::None,
+            stdin: StandardInput::None,
+        });
         session.call(call, io(b""))
     };
     let _denied = run("frobnicate");
     assert!(shown.borrow().contains("[redacted") && !shown.borrow().contains(secret), "{}", shown.borrow());
     for _ in 0..2 {
         let settled = run("echo");
-        assert!(matches!(settled.ended, Ended::Executed(_)), "{settled:?}");
+        assert!(matches!(settled.ended, CallEnd::Executed(_)), "{settled:?}");
     }
     let records = world.records();
     assert!(!serde_json::to_string(&records).unwrap().contains(secret));
     let fingerprints: Vec<String> = records
         .into_iter()
         .filter_map(|record| match record.event {
-            Event::Intent { findings, .. } => Some(findings[0].fingerprint.clone()),
+            Event::CallIntended { findings, .. } => Some(findings[0].fingerprint.clone()),
             _ => None,
         })
         .collect();
@@ -649,13 +672,13 @@ fn secrets_are_neither_in_the_question_nor_in_the_record_but_known_again() {
     assert_eq!((fingerprints[0].len(), &fingerprints[0]), (32, &fingerprints[1]));
 }
 
-/// Reads what somebody else says by now.
+/// Reads what the test says by now.
 #[derive(Debug)]
-struct Says<'a>(&'a RefCell<Asked>);
+struct Says(Arc<Mutex<SessionSpec>>);
 
-impl PolicySource for Says<'_> {
-    fn read(&self) -> Result<Asked, Refusal> {
-        Ok(self.0.borrow().clone())
+impl PolicySource for Says {
+    fn read(&self) -> Result<SessionSpec, Refusal> {
+        Ok(self.0.lock().unwrap().clone())
     }
 }
 
@@ -667,32 +690,33 @@ fn a_policy_that_narrows_while_a_question_waits_narrows_the_sandbox() {
         let (beside, file) = (world.root.join("beside"), world.root.join("policy.toml"));
         fs::create_dir(&beside).unwrap();
         fs::write(&file, "one").unwrap();
-        let mut asked = Asked::new(world.root.join("w"), Policy::new(Profile::Guarded));
-        asked.roots = vec![Root { path: Bytes::from(beside.as_path()), access: Access::Write }];
+        let mut asked = SessionSpec::new(world.root.join("w"), Policy::new(Profile::Guarded));
+        asked.roots = vec![Root { path: ByteString::from(beside.as_path()), access: Access::Write }];
         asked.policy_files = vec![file.clone()];
-        let now = RefCell::new(asked.clone());
+        let now = Arc::new(Mutex::new(asked.clone()));
         let mut session = world.runtime.session(asked).unwrap().unwrap();
-        session.set_policy_source(Says(&now));
+        session.set_policy_source(Says(Arc::clone(&now)));
         session.set_approver(world.person(|_| {
             if world.asked.get() == 1 {
                 fs::write(&file, "two").unwrap();
-                now.borrow_mut().roots = vec![Root { path: Bytes::from(beside.as_path()), access }];
+                now.lock().unwrap().roots = vec![Root { path: ByteString::from(beside.as_path()), access }];
             }
-            Heard::Reply(reply(Say::Once))
+            ApproverReply::Reply(reply(OperatorDecision::Once))
         }));
         let mut run = |argv: &[&str]| {
-            let argv = argv.iter().map(|word| Bytes::from(*word)).collect();
-            let cwd = Bytes::from(world.root.join("w"));
-            let call = Call::Exec(Exec {
+            let argv = argv.iter().map(|word| ByteString::from(*word)).collect();
+            let cwd = ByteString::from(world.root.join("w"));
+            let call = Call::Exec(ExecCall {
                 argv,
                 cwd,
                 env: Vec::new(),
+                ceiling: None,
                 net: NetMode::None,
                 stdin: StandardInput::None,
             });
             session.call(call, io(b"")).ended
         };
-        assert!(matches!(run(&["ls"]), Ended::Executed(_)), "the sandbox runs");
+        assert!(matches!(run(&["ls"]), CallEnd::Executed(_)), "the sandbox runs");
         let target = beside.join("made");
         // Nobody sees in its arguments what it writes.
         fs::write(world.root.join("w/make.pl"), format!("open(F, '>', '{}')", target.display())).unwrap();
@@ -717,19 +741,25 @@ fn what_was_approved_instead_is_bound_to_its_files_too() {
         let mut session = world.session();
         session.set_approver(world.person(|question| {
             if world.asked.get() > 1 {
-                return Heard::Reply(reply(Say::Deny));
+                return ApproverReply::Reply(reply(OperatorDecision::Deny));
             }
             let Call::Exec(exec) = &question.request().call else { panic!("a command was asked about") };
-            let argv = ["perl", "make.pl"].map(Bytes::from).to_vec();
-            let edited = Say::Edited(Box::new(Call::Exec(Exec { argv, ..exec.clone() })));
+            let argv = ["perl", "make.pl"].map(ByteString::from).to_vec();
+            let edited = OperatorDecision::Edited(Box::new(Call::Exec(ExecCall { argv, ..exec.clone() })));
             inbox.answer(question.request().transaction.as_str(), &reply(edited)).unwrap();
             writes(later);
-            Heard::Elsewhere
+            ApproverReply::Elsewhere
         }));
-        let argv = ["mkdir", "other"].map(Bytes::from).to_vec();
-        let cwd = Bytes::from(world.root.join("w"));
-        let call =
-            Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None, stdin: StandardInput::None });
+        let argv = ["mkdir", "other"].map(ByteString::from).to_vec();
+        let cwd = ByteString::from(world.root.join("w"));
+        let call = Call::Exec(ExecCall {
+            argv,
+            cwd,
+            env: Vec::new(),
+            ceiling: None,
+            net: NetMode::None,
+            stdin: StandardInput::None,
+        });
         let ended = session.call(call, io(b"")).ended;
         assert_eq!(fs::read_to_string(&made).ok().as_deref(), runs.then_some("one"), "{ended:?}");
     }

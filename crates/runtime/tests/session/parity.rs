@@ -15,15 +15,16 @@ use std::process::Command;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use ringfence_runtime::approval::{Reply, Say, Waiting};
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::{Operation, PathRule, PathRules, Policy, RuleSource, protected};
+use ringfence_authz::env::ApproverPresence;
+use ringfence_authz::{PathOperation, PathRule, PathRules, Policy, RuleSource, protected_names};
+use ringfence_runtime::approvals::{ApprovalWait, OperatorDecision, OperatorReply};
 use ringfence_runtime::{
-    AgentSession, Approver, Asked, Ended, Heard, Io, Runtime, Setup, Source, Subject, Target, Touched,
-    consider, local_operator,
+    AgentSession, Approver, ApproverReply, CallEnd, CommandIo, DryRunSubject, HostSetup, OutputTarget,
+    Runtime, SessionSpec, StdinSource, Touched, consider, local_operator,
 };
 use ringfence_types::{
-    Backend, Bytes, Call, Decision, Exec, Extent, FileCall, Layer, NetMode, Profile, StandardInput,
+    Backend, ByteString, Call, Decision, ExecCall, FileCall, NetMode, PolicyLayer, Profile, ProtectionExtent,
+    StandardInput,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -56,13 +57,13 @@ impl World {
         self.beside("w").join(relative)
     }
 
-    fn setup(&self) -> Setup {
-        Setup {
+    fn setup(&self) -> HostSetup {
+        HostSetup {
             state_dir: self.state.path().canonicalize().unwrap(),
             config_dir: self.beside("config"),
             home: Some(self.beside("home")),
             host_env: Vec::new(),
-            attendance: Attendance::Unattended,
+            attendance: ApproverPresence::Unattended,
             toolchains: Vec::new(),
             files: Vec::new(),
             sweeper: None,
@@ -70,45 +71,46 @@ impl World {
         }
     }
 
-    fn asked(&self, backend: Option<Backend>) -> Asked {
+    fn asked(&self, backend: Option<Backend>) -> SessionSpec {
         let mut policy = Policy {
             backend,
-            home: Some(Bytes::from(self.beside("home"))),
+            home: Some(ByteString::from(self.beside("home"))),
             ..Policy::new(Profile::Workspace)
         };
         policy.rules.paths = self.rules.clone();
-        Asked::new(self.beside("w"), policy)
+        SessionSpec::new(self.beside("w"), policy)
     }
 
-    fn judged(&self, subject: Subject) -> Decision {
+    fn judged(&self, subject: DryRunSubject) -> Decision {
         consider(&self.setup(), &self.asked(None), None, subject)
             .map_or(Decision::Deny, |judged| judged.decision())
     }
 
     fn judged_read(&self, path: &str) -> bool {
-        self.judged(Subject::Read(Bytes::from(path))) == Decision::Allow
+        self.judged(DryRunSubject::Read(ByteString::from(path))) == Decision::Allow
     }
 
     fn judged_write(&self, path: &str) -> bool {
-        self.judged(Subject::Write(Bytes::from(path))) == Decision::Allow
+        self.judged(DryRunSubject::Write(ByteString::from(path))) == Decision::Allow
     }
 
     /// Runs a script inside and returns what it said.
-    fn inside(&self, backend: Option<Backend>, script: &str) -> Result<String, Ended> {
+    fn inside(&self, backend: Option<Backend>, script: &str) -> Result<String, CallEnd> {
         let runtime = Runtime::open(self.setup()).unwrap();
         let mut session = runtime.session(self.asked(backend)).unwrap().unwrap();
-        let argv = ["sh", "-c", script].map(Bytes::from).to_vec();
-        let exec = Exec {
+        let argv = ["sh", "-c", script].map(ByteString::from).to_vec();
+        let exec = ExecCall {
             argv,
-            cwd: Bytes::from(self.beside("w")),
+            cwd: ByteString::from(self.beside("w")),
             env: Vec::new(),
+            ceiling: None,
             net: NetMode::None,
             stdin: StandardInput::None,
         };
         let mut out = Vec::new();
-        let settled = session.call(Call::Exec(exec), io(Source::Empty, Target::Buffer(&mut out)));
+        let settled = session.call(Call::Exec(exec), io(StdinSource::Empty, OutputTarget::Buffer(&mut out)));
         match settled.ended {
-            Ended::Executed(_) => Ok(String::from_utf8_lossy(&out).into_owned()),
+            CallEnd::Executed(_) => Ok(String::from_utf8_lossy(&out).into_owned()),
             other => Err(other),
         }
     }
@@ -124,7 +126,7 @@ struct Tools<'r> {
 
 impl<'r> Tools<'r> {
     /// With a person who answers every question as given.
-    fn new(world: &World, runtime: &'r Runtime, answer: Option<Say>) -> Self {
+    fn new(world: &World, runtime: &'r Runtime, answer: Option<OperatorDecision>) -> Self {
         let mut session = runtime.session(world.asked(None)).unwrap().unwrap();
         if let Some(answer) = answer {
             session.set_approver(Person(answer));
@@ -132,44 +134,52 @@ impl<'r> Tools<'r> {
         Self { session, workspace: world.beside("w"), said: Vec::new() }
     }
 
-    fn touch(&mut self, call: FileCall, content: &[u8]) -> Ended {
-        let ended = self.session.call(Call::File(call), io(Source::Bytes(content), Target::Discard)).ended;
+    fn touch(&mut self, call: FileCall, content: &[u8]) -> CallEnd {
+        let ended =
+            self.session.call(Call::File(call), io(StdinSource::Bytes(content), OutputTarget::Discard)).ended;
         self.said.push(format!("{ended:?}"));
         ended
     }
 
     fn read(&mut self, path: &str) -> bool {
-        let ended = self.touch(FileCall::Read { path: Bytes::from(path) }, b"");
-        matches!(ended, Ended::Touched(Touched::Read(_)))
+        let ended = self.touch(FileCall::Read { path: ByteString::from(path) }, b"");
+        matches!(ended, CallEnd::Touched(Touched::Read(_)))
     }
 
     /// Writes what is there already.
     fn write(&mut self, path: &str) -> bool {
         let content = fs::read(self.workspace.join(path)).unwrap_or_default();
-        matches!(self.touch(write_call(path, &content), &content), Ended::Touched(Touched::Written))
+        matches!(self.touch(write_call(path, &content), &content), CallEnd::Touched(Touched::Written))
     }
 }
 
 #[derive(Debug)]
-struct Person(Say);
+struct Person(OperatorDecision);
 
 impl Approver for Person {
     fn is_there(&mut self) -> bool {
         true
     }
 
-    fn ask(&mut self, _question: &Waiting<'_>) -> Heard {
-        Heard::Reply(Reply { by: local_operator(), say: self.0.clone(), reason: None })
+    fn ask(&mut self, _question: &ApprovalWait<'_>) -> ApproverReply {
+        ApproverReply::Reply(OperatorReply { by: local_operator(), say: self.0.clone(), reason: None })
     }
 }
 
-fn io<'a>(stdin: Source<'a>, stdout: Target<'a>) -> Io<'a> {
-    Io { stdin, stdout, stderr: Target::Discard, interrupts: &[], timeout: None, output_bytes: u64::MAX }
+fn io<'a>(stdin: StdinSource<'a>, stdout: OutputTarget<'a>) -> CommandIo<'a> {
+    CommandIo {
+        stdin,
+        stdout,
+        stderr: OutputTarget::Discard,
+        interrupts: &[],
+        timeout: None,
+        output_bytes: u64::MAX,
+    }
 }
 
 fn write_call(path: &str, content: &[u8]) -> FileCall {
     let sha256 = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
-    FileCall::Write { path: Bytes::from(path), sha256, bytes: content.len() as u64 }
+    FileCall::Write { path: ByteString::from(path), sha256, bytes: content.len() as u64 }
 }
 
 fn quoted(path: &str) -> String {
@@ -287,13 +297,13 @@ fn rule() -> impl Strategy<Value = PathRule> {
         proptest::collection::vec(patterns(), 1..3),
         proptest::collection::vec(patterns(), 0..2),
         any::<bool>(),
-        prop_oneof![3 => Just(Layer::Operator), 1 => Just(Layer::Workspace)],
+        prop_oneof![3 => Just(PolicyLayer::Operator), 1 => Just(PolicyLayer::Workspace)],
     )
         .prop_map(|(decision, patterns, except, write, layer)| PathRule {
             decision,
             patterns,
             except,
-            operation: if write { Operation::Write } else { Operation::All },
+            operation: if write { PathOperation::Write } else { PathOperation::All },
             group: 0,
             source: RuleSource { layer, origin: None, reason: None },
         })
@@ -309,9 +319,9 @@ fn tree_with_exceptions() -> impl Strategy<Value = PathRule> {
         decision: Decision::Deny,
         patterns: vec![tree.to_owned()],
         except,
-        operation: if write { Operation::Write } else { Operation::All },
+        operation: if write { PathOperation::Write } else { PathOperation::All },
         group: 0,
-        source: RuleSource { layer: Layer::Operator, origin: None, reason: None },
+        source: RuleSource { layer: PolicyLayer::Operator, origin: None, reason: None },
     })
 }
 
@@ -364,7 +374,7 @@ fn build(world: &World, plan: &Plan) -> Vec<String> {
     let files: Vec<String> = made.iter().cloned().collect();
     let target = |to: usize| &files[to % files.len()];
     // A start is refused where a protected name is a link.
-    let free = |(path, _): &&(String, usize)| protected::is_protected(Path::new(path)).is_none();
+    let free = |(path, _): &&(String, usize)| protected_names::is_protected(Path::new(path)).is_none();
     for (path, to) in plan.links.iter().filter(free) {
         let place = world.path(path);
         let up = "../".repeat(path.matches('/').count());
@@ -449,7 +459,7 @@ fn agree(plan: &Plan, backend: Option<Backend>) {
     let output = match world.inside(backend, &script(&existing, &free)) {
         Ok(output) => output,
         // bubblewrap cannot hold a link, and says so.
-        Err(Ended::Refused(refusal))
+        Err(CallEnd::Refused(refusal))
             if backend == Some(Backend::Bubblewrap) && refusal.rule == "path.held-link" =>
         {
             return;
@@ -526,8 +536,8 @@ fn check_made(world: &World, plan: &Plan, path: &str, decision: Decision) {
     let made = fs::read_to_string(world.path(path)).is_ok_and(|content| content == "made\n");
     let relative = Path::new(path);
     let held = world.rules.held_while_absent();
-    let named =
-        held.iter().any(|held| relative.starts_with(held)) || protected::is_protected(relative).is_some();
+    let named = held.iter().any(|held| relative.starts_with(held))
+        || protected_names::is_protected(relative).is_some();
     if !may && named {
         assert!(!made, "`{path}` was made\n{plan:#?}");
     }
@@ -535,7 +545,9 @@ fn check_made(world: &World, plan: &Plan, path: &str, decision: Decision) {
     let missing = |above: &&Path| !world.path(above.to_str().unwrap()).is_dir();
     let mut around: Vec<&Path> = relative.ancestors().skip(1).take_while(missing).collect();
     around.extend(relative.ancestors().skip(1).find(|above| !missing(above)));
-    let held = |above: &&Path| world.rules.holds_in(above) != Extent::Nothing || through_link(world, above);
+    let held = |above: &&Path| {
+        world.rules.holds_in(above) != ProtectionExtent::Nothing || through_link(world, above)
+    };
     let in_held = around.iter().any(held);
     if may && !in_held {
         assert!(made, "`{path}` could not be made\n{plan:#?}");
@@ -564,21 +576,22 @@ fn they_agree_in_bubblewrap_as_well_or_it_does_not_start() {
     generated(15, 11, Some(Backend::Bubblewrap));
 }
 
-fn ask(patterns: &[&str], operation: Operation) -> PathRule {
+fn ask(patterns: &[&str], operation: PathOperation) -> PathRule {
     PathRule {
         decision: Decision::Ask,
         patterns: patterns.iter().map(|text| (*text).to_owned()).collect(),
         except: Vec::new(),
         operation,
         group: 0,
-        source: RuleSource { layer: Layer::Operator, origin: None, reason: None },
+        source: RuleSource { layer: PolicyLayer::Operator, origin: None, reason: None },
     }
 }
 
 /// C-12: what is asked about can be opened by a person, for that one call, and nothing else with it.
 #[test]
 fn what_a_person_approves_the_file_tools_do() {
-    let world = World::new(vec![ask(&["drafts/"], Operation::All), ask(&["deploy/"], Operation::Write)]);
+    let world =
+        World::new(vec![ask(&["drafts/"], PathOperation::All), ask(&["deploy/"], PathOperation::Write)]);
     for path in ["my-secret", "drafts/a", "drafts/b", "deploy/x", ".env", "v1/secret.txt", "twin-secret"] {
         fs::create_dir_all(world.path(path).parent().unwrap()).unwrap();
         fs::write(world.path(path), "TOKEN\n").unwrap();
@@ -586,8 +599,8 @@ fn what_a_person_approves_the_file_tools_do() {
     symlink("v1", world.path("current")).unwrap();
     fs::hard_link(world.path("twin-secret"), world.path("plain")).unwrap();
     let runtime = Runtime::open(world.setup()).unwrap();
-    let mut approved = Tools::new(&world, &runtime, Some(Say::Once));
-    let mut refused = Tools::new(&world, &runtime, Some(Say::Deny));
+    let mut approved = Tools::new(&world, &runtime, Some(OperatorDecision::Once));
+    let mut refused = Tools::new(&world, &runtime, Some(OperatorDecision::Deny));
     for path in ["my-secret", "drafts/a", "v1/secret.txt", "current/secret.txt", "twin-secret"] {
         assert!(approved.read(path), "approved: {path}");
         assert!(!refused.read(path), "refused: {path}");

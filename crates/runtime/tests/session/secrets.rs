@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ringfence_runtime::authz::Policy;
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::secrets::{NamedBy, NewSecret, Scope, SecretStore, Value};
-use ringfence_runtime::{Asked, Runtime, Setup};
-use ringfence_types::{Backend, Bytes, Delivery, NetMode, Profile, SecretClass, StandardInput};
+use ringfence_authz::Policy;
+use ringfence_authz::env::ApproverPresence;
+use ringfence_runtime::secrets::{NamedBy, NewSecret, SecretScope, SecretStore, SecretValue};
+use ringfence_runtime::{HostSetup, Runtime, SessionSpec};
+use ringfence_types::{Backend, ByteString, Delivery, NetMode, Profile, SecretClass, StandardInput};
 use tempfile::TempDir;
 
 struct World {
@@ -24,34 +24,34 @@ impl World {
         for directory in ["w", "v", "home", "config"] {
             fs::create_dir(path.join(directory)).unwrap();
         }
-        let runtime = Runtime::open(Setup {
+        let runtime = Runtime::open(HostSetup {
             state_dir: path.join("state"),
             config_dir: path.join("config"),
             home: Some(path.join("home")),
             host_env: Vec::new(),
-            attendance: Attendance::Unattended,
+            attendance: ApproverPresence::Unattended,
             toolchains: Vec::new(),
             files: Vec::new(),
             sweeper: None,
             own: Vec::new(),
         })
         .unwrap();
-        SecretStore::new(&path.join("state")).add(secrets).unwrap();
+        SecretStore::new(&path.join("state")).add(secrets).unwrap().make().unwrap();
         Self { root, path, runtime }
     }
 
-    fn asked(&self, workspace: &str, change: impl FnOnce(&mut Policy)) -> Asked {
+    fn asked(&self, workspace: &str, change: impl FnOnce(&mut Policy)) -> SessionSpec {
         let mut policy = Policy::new(Profile::Workspace);
         change(&mut policy);
-        Asked::new(self.path.join(workspace), policy)
+        SessionSpec::new(self.path.join(workspace), policy)
     }
 
     /// The rule that refused, or `given`.
-    fn release(&self, asked: Asked, name: &str, agent: Option<&str>) -> String {
+    fn release(&self, asked: SessionSpec, name: &str, agent: Option<&str>) -> String {
         let mut session = self.runtime.session(asked).unwrap().unwrap();
         match session.release(&[name.to_owned()], NamedBy::Operator { agent }).unwrap() {
             Ok(()) => "given".to_owned(),
-            Err(refusal) => refusal.rule,
+            Err(refusal) => refusal.rule.into(),
         }
     }
 }
@@ -60,12 +60,12 @@ fn secret(name: &str, class: SecretClass, deliver: Option<Delivery>) -> NewSecre
     NewSecret {
         name: name.parse().unwrap(),
         class,
-        scope: Scope::default(),
+        scope: SecretScope::default(),
         deliver,
         variable: None,
         hosts: Vec::new(),
-        places: Vec::new(),
-        value: Value::new(format!("value-of-{name}").into_bytes().into()).unwrap(),
+        credential_locations: Vec::new(),
+        value: SecretValue::new(format!("value-of-{name}").into_bytes().into()).unwrap(),
     }
 }
 
@@ -76,8 +76,12 @@ fn tool(name: &str) -> NewSecret {
 #[test]
 fn a_secret_is_given_only_where_its_scope_says() {
     let world = World::new(vec![tool("ANY"), NewSecret { scope: agent("claude"), ..tool("AGENT") }]);
-    let here = Scope { workspace: Some(Bytes::from(world.path.join("w"))), agent: None };
-    SecretStore::new(&world.path.join("state")).add(vec![NewSecret { scope: here, ..tool("HERE") }]).unwrap();
+    let here = SecretScope { workspace: Some(ByteString::from(world.path.join("w"))), agent: None };
+    SecretStore::new(&world.path.join("state"))
+        .add(vec![NewSecret { scope: here, ..tool("HERE") }])
+        .unwrap()
+        .make()
+        .unwrap();
     for (workspace, name, agent, expected) in [
         ("w", "ANY", None, "given"),
         ("w", "HERE", None, "given"),
@@ -94,8 +98,8 @@ fn a_secret_is_given_only_where_its_scope_says() {
     }
 }
 
-fn agent(name: &str) -> Scope {
-    Scope { workspace: None, agent: Some(name.to_owned()) }
+fn agent(name: &str) -> SecretScope {
+    SecretScope { workspace: None, agent: Some(name.to_owned()) }
 }
 
 /// C-2: nothing of class `provider` is given; where there is a proxy, a placeholder for its hosts is.
@@ -151,22 +155,23 @@ fn two_secrets_do_not_share_a_variable() {
 /// S002-12: what a command would read is part of the call, where it is known whole.
 #[test]
 fn s002_12_a_secret_in_the_input_of_a_command_is_held() {
-    use ringfence_runtime::{Ended, Io, Source, Target};
-    use ringfence_types::{Call, Exec};
+    use ringfence_runtime::{CallEnd, CommandIo, OutputTarget, StdinSource};
+    use ringfence_types::{Call, ExecCall};
     let world = World::new(vec![tool("ANY")]);
-    let exec = Exec {
-        argv: vec![Bytes::from("sh"), Bytes::from("-c"), Bytes::from("cat >read")],
-        cwd: Bytes::from(world.path.join("w")),
+    let exec = ExecCall {
+        argv: vec![ByteString::from("sh"), ByteString::from("-c"), ByteString::from("cat >read")],
+        cwd: ByteString::from(world.path.join("w")),
         env: Vec::new(),
+        ceiling: None,
         net: NetMode::None,
         stdin: StandardInput::None,
     };
     let run = |input: &[u8]| {
         let mut session = world.runtime.session(world.asked("w", |_| {})).unwrap().unwrap();
-        let io = Io {
-            stdin: Source::Bytes(input),
-            stdout: Target::Discard,
-            stderr: Target::Discard,
+        let io = CommandIo {
+            stdin: StdinSource::Bytes(input),
+            stdout: OutputTarget::Discard,
+            stderr: OutputTarget::Discard,
             interrupts: &[],
             timeout: None,
             output_bytes: 0,
@@ -175,11 +180,11 @@ fn s002_12_a_secret_in_the_input_of_a_command_is_held() {
     };
     let settled = run(b"so value-of-ANY it is");
     assert!(
-        matches!(&settled.ended, Ended::Refused(refusal) if refusal.rule == "leaks.arguments"),
+        matches!(&settled.ended, CallEnd::Refused(refusal) if refusal.rule == "leaks.arguments"),
         "{settled:?}"
     );
-    assert_eq!(settled.leaks[0].findings[0].place, "stdin");
+    assert_eq!(settled.leaks[0].findings[0].location, "stdin");
     assert!(!world.path.join("w/read").exists());
-    assert!(matches!(run(b"so it is").ended, Ended::Executed(_)), "the control");
+    assert!(matches!(run(b"so it is").ended, CallEnd::Executed(_)), "the control");
     assert_eq!(fs::read_to_string(world.path.join("w/read")).unwrap(), "so it is");
 }

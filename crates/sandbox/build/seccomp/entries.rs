@@ -1,14 +1,14 @@
 //! The profile as a Rust table, for the code that shows it.
 
-use super::profile::{Case, Group, Profile, Syscall};
+use super::profile::{SeccompProfile, Syscall, SyscallCase, SyscallGroup};
 
-/// An expression of type `&[Entry]`.
-pub(crate) fn render(profile: &Profile) -> String {
+/// An expression of type `&[ProfileEntry]`.
+pub(crate) fn render(profile: &SeccompProfile) -> String {
     let lines: String = profile.groups.iter().map(group).collect();
     format!("&[\n{lines}]\n")
 }
 
-fn group(group: &Group) -> String {
+fn group(group: &SyscallGroup) -> String {
     group
         .syscalls
         .iter()
@@ -16,9 +16,9 @@ fn group(group: &Group) -> String {
         .collect()
 }
 
-fn entry(group: &str, call: &Syscall, case: &Case) -> String {
+fn entry(group: &str, call: &Syscall, case: &SyscallCase) -> String {
     format!(
-        "Entry {{ group: {group:?}, syscall: {:?}, x86_64: {:?}, aarch64: {:?}, condition: {:?}, action: {:?}, reason: {:?} }},\n",
+        "ProfileEntry {{ group: {group:?}, syscall: {:?}, x86_64: {:?}, aarch64: {:?}, condition: {:?}, action: {:?}, reason: {:?} }},\n",
         call.name,
         call.numbers.x86_64,
         call.numbers.aarch64,
@@ -29,6 +29,6 @@ fn entry(group: &str, call: &Syscall, case: &Case) -> String {
 }
 
 /// The tests of a case in words; empty when the case always holds.
-pub(crate) fn condition(case: &Case) -> String {
+pub(crate) fn condition(case: &SyscallCase) -> String {
     case.when.iter().map(|test| test.text.as_str()).collect::<Vec<_>>().join(" and ")
 }

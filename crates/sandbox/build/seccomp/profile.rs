@@ -7,15 +7,16 @@ use serde::Deserialize;
 use toml::Spanned;
 
 #[derive(Debug)]
-pub(crate) struct Profile {
-    pub(crate) known: Known,
-    pub(crate) groups: Vec<Group>,
+pub(crate) struct SeccompProfile {
+    pub(crate) known: KnownNumbers,
+    pub(crate) groups: Vec<SyscallGroup>,
     pub(crate) no_inet: Vec<Syscall>,
+    pub(crate) counted: Vec<Syscall>,
     pub(crate) left_open: Vec<LeftOpen>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct SyscallGroup {
     pub(crate) title: String,
     pub(crate) syscalls: Vec<Syscall>,
 }
@@ -23,30 +24,30 @@ pub(crate) struct Group {
 #[derive(Debug)]
 pub(crate) struct Syscall {
     pub(crate) name: String,
-    pub(crate) numbers: Numbers,
+    pub(crate) numbers: SyscallNumbers,
     /// The first case that matches decides; none means allowed.
-    pub(crate) cases: Vec<Case>,
+    pub(crate) cases: Vec<SyscallCase>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Case {
+pub(crate) struct SyscallCase {
     /// All must hold; empty means always.
-    pub(crate) when: Vec<Test>,
-    pub(crate) action: Action,
+    pub(crate) when: Vec<ArgTest>,
+    pub(crate) action: SeccompAction,
     pub(crate) reason: String,
 }
 
 #[derive(Debug)]
-pub(crate) struct Test {
+pub(crate) struct ArgTest {
     pub(crate) arg: u32,
-    pub(crate) bits: Bits,
-    pub(crate) check: Check,
+    pub(crate) bits: ArgWidth,
+    pub(crate) check: ArgCheck,
     /// The test in words, for the documentation.
     pub(crate) text: String,
 }
 
 #[derive(Debug)]
-pub(crate) enum Check {
+pub(crate) enum ArgCheck {
     Is { mask: u64, values: Vec<u64> },
     Not { mask: u64, values: Vec<u64> },
     AnyOf(u64),
@@ -56,12 +57,12 @@ pub(crate) enum Check {
 #[derive(Debug)]
 pub(crate) struct LeftOpen {
     pub(crate) name: String,
-    pub(crate) numbers: Numbers,
+    pub(crate) numbers: SyscallNumbers,
     pub(crate) reason: String,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Numbers {
+pub(crate) struct SyscallNumbers {
     pub(crate) x86_64: Option<u32>,
     pub(crate) aarch64: Option<u32>,
 }
@@ -69,14 +70,14 @@ pub(crate) struct Numbers {
 /// Ranges of numbers that exist, both ends included, ascending.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Known {
+pub(crate) struct KnownNumbers {
     x86_64: Spanned<Vec<(u32, u32)>>,
     aarch64: Spanned<Vec<(u32, u32)>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Arch {
+pub(crate) enum BuildArch {
     #[serde(rename = "x86_64")]
     X86_64,
     Aarch64,
@@ -85,14 +86,14 @@ pub(crate) enum Arch {
 /// How much of an argument the kernel looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "u32")]
-pub(crate) enum Bits {
+pub(crate) enum ArgWidth {
     Low32,
     All64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub(crate) enum Action {
+pub(crate) enum SeccompAction {
     Allow,
     Eafnosupport,
     Enosys,
@@ -102,21 +103,21 @@ pub(crate) enum Action {
 
 /// What is wrong with a profile, and where.
 #[derive(Debug)]
-pub(crate) struct Mistake {
+pub(crate) struct ProfileError {
     pub(crate) line: usize,
-    pub(crate) problem: Problem,
+    pub(crate) problem: ProfileProblem,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Problem {
+pub(crate) enum ProfileProblem {
     #[error("{0}")]
     Syntax(String),
     #[error("`{0}` has a second line")]
     DuplicateName(String),
     #[error("`{first}` and `{second}` have the same number on {arch}")]
-    DuplicateNumber { first: String, second: String, arch: Arch },
+    DuplicateNumber { first: String, second: String, arch: BuildArch },
     #[error("number {number} is outside `known` on {arch}")]
-    Unknown { number: u32, arch: Arch },
+    Unknown { number: u32, arch: BuildArch },
     #[error("a call needs both numbers, or one of them and `only`")]
     Numbers,
     #[error("a call needs either `action` and `reason`, or `cases`")]
@@ -139,19 +140,21 @@ pub(crate) enum Problem {
     Ranges,
 }
 
-impl Profile {
-    pub(crate) fn parse(text: &str) -> Result<Self, Mistake> {
+impl SeccompProfile {
+    pub(crate) fn parse(text: &str) -> Result<Self, ProfileError> {
         let raw: RawProfile = toml::from_str(text).map_err(|error| syntax(text, &error))?;
-        let mut reader = Reader { text, constants: &raw.constants, used: BTreeSet::new() };
+        let mut reader = ProfileReader { text, constants: &raw.constants, used: BTreeSet::new() };
         reader.ranges(&raw.known)?;
         let profile = Self {
             groups: raw.group.iter().map(|group| reader.group(group)).collect::<Result<_, _>>()?,
             no_inet: reader.syscalls(&raw.no_inet)?,
+            counted: reader.syscalls(&raw.counted)?,
             left_open: reader.left_open(&raw.left_open)?,
             known: raw.known,
         };
         reader.all_used()?;
-        Checker { text, profile: &profile, raw_groups: &raw.group, raw_left_open: &raw.left_open }.check()?;
+        ProfileChecker { text, profile: &profile, raw_groups: &raw.group, raw_left_open: &raw.left_open }
+            .check()?;
         Ok(profile)
     }
 
@@ -160,37 +163,37 @@ impl Profile {
     }
 }
 
-impl Numbers {
-    pub(crate) fn on(self, arch: Arch) -> Option<u32> {
+impl SyscallNumbers {
+    pub(crate) fn on(self, arch: BuildArch) -> Option<u32> {
         match arch {
-            Arch::X86_64 => self.x86_64,
-            Arch::Aarch64 => self.aarch64,
+            BuildArch::X86_64 => self.x86_64,
+            BuildArch::Aarch64 => self.aarch64,
         }
     }
 }
 
-impl Known {
-    pub(crate) fn ranges(&self, arch: Arch) -> &[(u32, u32)] {
+impl KnownNumbers {
+    pub(crate) fn ranges(&self, arch: BuildArch) -> &[(u32, u32)] {
         self.spanned(arch).as_ref()
     }
 
-    pub(crate) fn contains(&self, arch: Arch, number: u32) -> bool {
+    pub(crate) fn contains(&self, arch: BuildArch, number: u32) -> bool {
         self.ranges(arch).iter().any(|&(first, last)| (first..=last).contains(&number))
     }
 
-    fn spanned(&self, arch: Arch) -> &Spanned<Vec<(u32, u32)>> {
+    fn spanned(&self, arch: BuildArch) -> &Spanned<Vec<(u32, u32)>> {
         match arch {
-            Arch::X86_64 => &self.x86_64,
-            Arch::Aarch64 => &self.aarch64,
+            BuildArch::X86_64 => &self.x86_64,
+            BuildArch::Aarch64 => &self.aarch64,
         }
     }
 }
 
-impl Arch {
+impl BuildArch {
     pub(crate) const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
 }
 
-impl fmt::Display for Arch {
+impl fmt::Display for BuildArch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::X86_64 => "x86_64",
@@ -199,7 +202,7 @@ impl fmt::Display for Arch {
     }
 }
 
-impl TryFrom<u32> for Bits {
+impl TryFrom<u32> for ArgWidth {
     type Error = &'static str;
 
     fn try_from(bits: u32) -> Result<Self, Self::Error> {
@@ -211,7 +214,7 @@ impl TryFrom<u32> for Bits {
     }
 }
 
-impl Action {
+impl SeccompAction {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Allow => "ALLOW",
@@ -226,10 +229,11 @@ impl Action {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawProfile {
-    known: Known,
+    known: KnownNumbers,
     constants: BTreeMap<String, Spanned<u64>>,
     group: Vec<RawGroup>,
     no_inet: RawSyscalls,
+    counted: RawSyscalls,
     left_open: BTreeMap<String, Spanned<RawLeftOpen>>,
 }
 
@@ -247,8 +251,8 @@ struct RawGroup {
 struct RawSyscall {
     x86_64: Option<u32>,
     aarch64: Option<u32>,
-    only: Option<Arch>,
-    action: Option<Action>,
+    only: Option<BuildArch>,
+    action: Option<SeccompAction>,
     reason: Option<String>,
     cases: Option<Vec<Spanned<RawCase>>>,
 }
@@ -257,7 +261,7 @@ struct RawSyscall {
 #[serde(deny_unknown_fields)]
 struct RawCase {
     when: Vec<RawTest>,
-    action: Action,
+    action: SeccompAction,
     reason: String,
 }
 
@@ -265,7 +269,7 @@ struct RawCase {
 #[serde(deny_unknown_fields)]
 struct RawTest {
     arg: u32,
-    bits: Bits,
+    bits: ArgWidth,
     mask: Option<String>,
     is: Option<Vec<String>>,
     not: Option<Vec<String>>,
@@ -278,108 +282,111 @@ struct RawTest {
 struct RawLeftOpen {
     x86_64: Option<u32>,
     aarch64: Option<u32>,
-    only: Option<Arch>,
+    only: Option<BuildArch>,
     reason: String,
 }
 
 /// Turns raw lines into checked ones; each method checks one line alone.
-struct Reader<'a> {
+struct ProfileReader<'a> {
     text: &'a str,
     constants: &'a BTreeMap<String, Spanned<u64>>,
     used: BTreeSet<String>,
 }
 
-impl Reader<'_> {
-    fn ranges(&self, known: &Known) -> Result<(), Mistake> {
-        for arch in Arch::ALL {
+impl ProfileReader<'_> {
+    fn ranges(&self, known: &KnownNumbers) -> Result<(), ProfileError> {
+        for arch in BuildArch::ALL {
             let ranges = known.ranges(arch);
             let ordered = ranges.iter().all(|(first, last)| first <= last);
             let apart =
                 ranges.iter().zip(ranges.iter().skip(1)).all(|((_, last), (first, _))| last + 1 < *first);
             if ranges.is_empty() || !ordered || !apart {
-                return Err(mistake(self.text, known.spanned(arch).span().start, Problem::Ranges));
+                return Err(mistake(self.text, known.spanned(arch).span().start, ProfileProblem::Ranges));
             }
         }
         Ok(())
     }
 
-    fn group(&mut self, raw: &RawGroup) -> Result<Group, Mistake> {
-        Ok(Group { title: raw.title.clone(), syscalls: self.syscalls(&raw.syscalls)? })
+    fn group(&mut self, raw: &RawGroup) -> Result<SyscallGroup, ProfileError> {
+        Ok(SyscallGroup { title: raw.title.clone(), syscalls: self.syscalls(&raw.syscalls)? })
     }
 
-    fn syscalls(&mut self, raw: &RawSyscalls) -> Result<Vec<Syscall>, Mistake> {
+    fn syscalls(&mut self, raw: &RawSyscalls) -> Result<Vec<Syscall>, ProfileError> {
         in_file_order(raw).into_iter().map(|(name, line)| self.syscall(name, line)).collect()
     }
 
-    fn syscall(&mut self, name: &str, line: &Spanned<RawSyscall>) -> Result<Syscall, Mistake> {
+    fn syscall(&mut self, name: &str, line: &Spanned<RawSyscall>) -> Result<Syscall, ProfileError> {
         let at = line.span().start;
         let raw = line.as_ref();
         let numbers = self.numbers(at, [raw.x86_64, raw.aarch64], raw.only)?;
         let cases = match (raw.action, &raw.reason, &raw.cases) {
             (Some(action), Some(reason), None) => {
-                vec![Case { when: Vec::new(), action, reason: self.reason(at, reason)? }]
+                vec![SyscallCase { when: Vec::new(), action, reason: self.reason(at, reason)? }]
             }
             (None, None, Some(cases)) if !cases.is_empty() => {
                 cases.iter().map(|case| self.case(case)).collect::<Result<_, _>>()?
             }
-            _ => return Err(mistake(self.text, at, Problem::ActionOrCases)),
+            _ => return Err(mistake(self.text, at, ProfileProblem::ActionOrCases)),
         };
         Ok(Syscall { name: name.to_owned(), numbers, cases })
     }
 
-    fn case(&mut self, line: &Spanned<RawCase>) -> Result<Case, Mistake> {
+    fn case(&mut self, line: &Spanned<RawCase>) -> Result<SyscallCase, ProfileError> {
         let at = line.span().start;
         let raw = line.as_ref();
         if raw.when.is_empty() {
-            return Err(mistake(self.text, at, Problem::EmptyWhen));
+            return Err(mistake(self.text, at, ProfileProblem::EmptyWhen));
         }
         let when = raw
             .when
             .iter()
             .map(|test| self.test(test).map_err(|problem| mistake(self.text, at, problem)))
             .collect::<Result<_, _>>()?;
-        Ok(Case { when, action: raw.action, reason: self.reason(at, &raw.reason)? })
+        Ok(SyscallCase { when, action: raw.action, reason: self.reason(at, &raw.reason)? })
     }
 
-    fn test(&mut self, raw: &RawTest) -> Result<Test, Problem> {
+    fn test(&mut self, raw: &RawTest) -> Result<ArgTest, ProfileProblem> {
         if raw.arg > 5 {
-            return Err(Problem::Argument(raw.arg));
+            return Err(ProfileProblem::Argument(raw.arg));
         }
         let forms = [("is", &raw.is), ("not", &raw.not), ("any_of", &raw.any_of), ("any_but", &raw.any_but)];
         let mut given = forms.iter().filter_map(|(form, names)| names.as_ref().map(|names| (*form, names)));
-        let (Some((form, names)), None) = (given.next(), given.next()) else { return Err(Problem::TestForm) };
+        let (Some((form, names)), None) = (given.next(), given.next()) else {
+            return Err(ProfileProblem::TestForm);
+        };
         if names.is_empty() {
-            return Err(Problem::TestForm);
+            return Err(ProfileProblem::TestForm);
         }
         let values = names.iter().map(|name| self.constant(name)).collect::<Result<Vec<_>, _>>()?;
         let mask = raw.mask.as_ref().map(|name| self.constant(name)).transpose()?;
         let bits = values.iter().fold(0, |all, value| all | value);
         let check = match (form, mask) {
-            ("is", _) => Check::Is { mask: mask.unwrap_or(u64::MAX), values },
-            ("not", _) => Check::Not { mask: mask.unwrap_or(u64::MAX), values },
-            (_, Some(_)) => return Err(Problem::Mask),
-            ("any_of", None) => Check::AnyOf(bits),
-            (_, None) => Check::AnyBut(bits),
+            ("is", _) => ArgCheck::Is { mask: mask.unwrap_or(u64::MAX), values },
+            ("not", _) => ArgCheck::Not { mask: mask.unwrap_or(u64::MAX), values },
+            (_, Some(_)) => return Err(ProfileProblem::Mask),
+            ("any_of", None) => ArgCheck::AnyOf(bits),
+            (_, None) => ArgCheck::AnyBut(bits),
         };
-        Ok(Test { arg: raw.arg, bits: raw.bits, check, text: in_words(raw, form, names) })
+        Ok(ArgTest { arg: raw.arg, bits: raw.bits, check, text: in_words(raw, form, names) })
     }
 
-    fn constant(&mut self, name: &str) -> Result<u64, Problem> {
+    fn constant(&mut self, name: &str) -> Result<u64, ProfileProblem> {
         self.used.insert(name.to_owned());
-        let value = self.constants.get(name).ok_or_else(|| Problem::UnknownConstant(name.to_owned()))?;
+        let value =
+            self.constants.get(name).ok_or_else(|| ProfileProblem::UnknownConstant(name.to_owned()))?;
         Ok(*value.as_ref())
     }
 
-    fn all_used(&self) -> Result<(), Mistake> {
+    fn all_used(&self) -> Result<(), ProfileError> {
         match self.constants.iter().find(|(name, _)| !self.used.contains(*name)) {
             Some((name, value)) => {
-                Err(mistake(self.text, value.span().start, Problem::UnusedConstant(name.clone())))
+                Err(mistake(self.text, value.span().start, ProfileProblem::UnusedConstant(name.clone())))
             }
             None => Ok(()),
         }
     }
 
-    fn left_open(&self, raw: &BTreeMap<String, Spanned<RawLeftOpen>>) -> Result<Vec<LeftOpen>, Mistake> {
+    fn left_open(&self, raw: &BTreeMap<String, Spanned<RawLeftOpen>>) -> Result<Vec<LeftOpen>, ProfileError> {
         let lines = in_file_order(raw).into_iter();
         lines
             .map(|(name, line)| {
@@ -395,55 +402,61 @@ impl Reader<'_> {
         &self,
         at: usize,
         [x86_64, aarch64]: [Option<u32>; 2],
-        only: Option<Arch>,
-    ) -> Result<Numbers, Mistake> {
+        only: Option<BuildArch>,
+    ) -> Result<SyscallNumbers, ProfileError> {
         match (x86_64, aarch64, only) {
             (Some(_), Some(_), None)
-            | (Some(_), None, Some(Arch::X86_64))
-            | (None, Some(_), Some(Arch::Aarch64)) => Ok(Numbers { x86_64, aarch64 }),
-            _ => Err(mistake(self.text, at, Problem::Numbers)),
+            | (Some(_), None, Some(BuildArch::X86_64))
+            | (None, Some(_), Some(BuildArch::Aarch64)) => Ok(SyscallNumbers { x86_64, aarch64 }),
+            _ => Err(mistake(self.text, at, ProfileProblem::Numbers)),
         }
     }
 
-    fn reason(&self, at: usize, reason: &str) -> Result<String, Mistake> {
+    fn reason(&self, at: usize, reason: &str) -> Result<String, ProfileError> {
         if reason.trim().is_empty() {
-            return Err(mistake(self.text, at, Problem::EmptyReason));
+            return Err(mistake(self.text, at, ProfileProblem::EmptyReason));
         }
         Ok(reason.to_owned())
     }
 }
 
 /// Checks lines against each other.
-struct Checker<'a> {
+struct ProfileChecker<'a> {
     text: &'a str,
-    profile: &'a Profile,
+    profile: &'a SeccompProfile,
     raw_groups: &'a [RawGroup],
     raw_left_open: &'a BTreeMap<String, Spanned<RawLeftOpen>>,
 }
 
-impl Checker<'_> {
-    fn check(&self) -> Result<(), Mistake> {
+impl ProfileChecker<'_> {
+    fn check(&self) -> Result<(), ProfileError> {
         let governed = self.profile.syscalls().map(|call| (call.name.as_str(), call.numbers));
         let left_open = self.profile.left_open.iter().map(|call| (call.name.as_str(), call.numbers));
         self.distinct(governed.chain(left_open))?;
-        self.distinct(self.profile.no_inet.iter().map(|call| (call.name.as_str(), call.numbers)))
+        for more in [&self.profile.no_inet, &self.profile.counted] {
+            self.distinct(more.iter().map(|call| (call.name.as_str(), call.numbers)))?;
+        }
+        Ok(())
     }
 
-    fn distinct<'n>(&self, calls: impl Iterator<Item = (&'n str, Numbers)>) -> Result<(), Mistake> {
+    fn distinct<'n>(
+        &self,
+        calls: impl Iterator<Item = (&'n str, SyscallNumbers)>,
+    ) -> Result<(), ProfileError> {
         let mut names = BTreeSet::new();
         let mut numbers: BTreeMap<(usize, u32), &str> = BTreeMap::new();
         for (name, on) in calls {
             if !names.insert(name) {
-                return Err(self.mistake(name, Problem::DuplicateName(name.to_owned())));
+                return Err(self.mistake(name, ProfileProblem::DuplicateName(name.to_owned())));
             }
-            for (index, arch) in Arch::ALL.into_iter().enumerate() {
+            for (index, arch) in BuildArch::ALL.into_iter().enumerate() {
                 let Some(number) = on.on(arch) else { continue };
                 if !self.profile.known.contains(arch, number) {
-                    return Err(self.mistake(name, Problem::Unknown { number, arch }));
+                    return Err(self.mistake(name, ProfileProblem::Unknown { number, arch }));
                 }
                 if let Some(first) = numbers.insert((index, number), name) {
                     let (first, second) = (first.to_owned(), name.to_owned());
-                    return Err(self.mistake(name, Problem::DuplicateNumber { first, second, arch }));
+                    return Err(self.mistake(name, ProfileProblem::DuplicateNumber { first, second, arch }));
                 }
             }
         }
@@ -451,7 +464,7 @@ impl Checker<'_> {
     }
 
     /// A mistake at the last line that names the call.
-    fn mistake(&self, name: &str, problem: Problem) -> Mistake {
+    fn mistake(&self, name: &str, problem: ProfileProblem) -> ProfileError {
         let in_groups =
             self.raw_groups.iter().filter_map(|group| group.syscalls.get(name)).map(|s| s.span().start);
         let left_open = self.raw_left_open.get(name).map(|line| line.span().start);
@@ -468,8 +481,8 @@ fn in_file_order<T>(table: &BTreeMap<String, Spanned<T>>) -> Vec<(&str, &Spanned
 fn in_words(raw: &RawTest, form: &str, names: &[String]) -> String {
     let value = match (&raw.mask, raw.bits) {
         (Some(mask), _) => format!("argument {} & {mask}", raw.arg),
-        (None, Bits::Low32) => format!("argument {}", raw.arg),
-        (None, Bits::All64) => format!("argument {} (64 bits)", raw.arg),
+        (None, ArgWidth::Low32) => format!("argument {}", raw.arg),
+        (None, ArgWidth::All64) => format!("argument {} (64 bits)", raw.arg),
     };
     let list = names.join(", ");
     match form {
@@ -480,12 +493,12 @@ fn in_words(raw: &RawTest, form: &str, names: &[String]) -> String {
     }
 }
 
-fn syntax(text: &str, error: &toml::de::Error) -> Mistake {
+fn syntax(text: &str, error: &toml::de::Error) -> ProfileError {
     let at = error.span().map_or(0, |span| span.start);
-    mistake(text, at, Problem::Syntax(error.message().to_owned()))
+    mistake(text, at, ProfileProblem::Syntax(error.message().to_owned()))
 }
 
-fn mistake(text: &str, at: usize, problem: Problem) -> Mistake {
+fn mistake(text: &str, at: usize, problem: ProfileProblem) -> ProfileError {
     let line = 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
-    Mistake { line, problem }
+    ProfileError { line, problem }
 }

@@ -5,47 +5,49 @@
 
 use std::collections::BTreeMap;
 
-use super::profile::{Action, Arch, Bits, Case, Check, Known, Syscall, Test};
+use super::profile::{
+    ArgCheck, ArgTest, ArgWidth, BuildArch, KnownNumbers, SeccompAction, Syscall, SyscallCase,
+};
 
 /// The program as the kernel takes it: an array of `struct sock_filter`, little endian.
-pub(crate) fn assemble(arch: Arch, known: &Known, syscalls: &[&Syscall]) -> Vec<u8> {
+pub(crate) fn assemble(arch: BuildArch, known: &KnownNumbers, syscalls: &[&Syscall]) -> Vec<u8> {
     let mut assembler = Assembler::default();
     assembler.program(arch, &segments(arch, known, syscalls));
     assembler.reversed.iter().rev().flat_map(|instruction| instruction.bytes()).collect()
 }
 
 /// A run of numbers with one fate starts here and goes on to the next segment.
-struct Segment<'a> {
+struct NumberRange<'a> {
     first: u32,
-    fate: Fate<'a>,
+    fate: RangeAction<'a>,
 }
 
 #[derive(Clone, Copy)]
-enum Fate<'a> {
-    Return(Action),
-    Cases(&'a [Case]),
+enum RangeAction<'a> {
+    Return(SeccompAction),
+    Cases(&'a [SyscallCase]),
 }
 
-fn segments<'a>(arch: Arch, known: &Known, syscalls: &[&'a Syscall]) -> Vec<Segment<'a>> {
-    let cases: BTreeMap<u32, &'a [Case]> =
+fn segments<'a>(arch: BuildArch, known: &KnownNumbers, syscalls: &[&'a Syscall]) -> Vec<NumberRange<'a>> {
+    let cases: BTreeMap<u32, &'a [SyscallCase]> =
         syscalls.iter().filter_map(|call| Some((call.numbers.on(arch)?, call.cases.as_slice()))).collect();
     let beyond = known.ranges(arch).last().map_or(0, |(_, last)| last + 1);
-    let mut segments: Vec<Segment<'a>> = Vec::new();
+    let mut segments: Vec<NumberRange<'a>> = Vec::new();
     for number in 0..=beyond {
         let fate = match cases.get(&number) {
-            Some([case]) if case.when.is_empty() => Fate::Return(case.action),
-            Some(cases) => Fate::Cases(cases),
-            None if known.contains(arch, number) => Fate::Return(Action::Allow),
-            None => Fate::Return(Action::Enosys),
+            Some([case]) if case.when.is_empty() => RangeAction::Return(case.action),
+            Some(cases) => RangeAction::Cases(cases),
+            None if known.contains(arch, number) => RangeAction::Return(SeccompAction::Allow),
+            None => RangeAction::Return(SeccompAction::Enosys),
         };
         if !segments.last().is_some_and(|last| last.fate.continues_as(fate)) {
-            segments.push(Segment { first: number, fate });
+            segments.push(NumberRange { first: number, fate });
         }
     }
     segments
 }
 
-impl Fate<'_> {
+impl RangeAction<'_> {
     fn continues_as(self, next: Self) -> bool {
         matches!((self, next), (Self::Return(this), Self::Return(next)) if this == next)
     }
@@ -53,7 +55,7 @@ impl Fate<'_> {
 
 #[derive(Default)]
 struct Assembler {
-    reversed: Vec<Instruction>,
+    reversed: Vec<BpfInstruction>,
     /// The nearest `return` of each value.
     returns: BTreeMap<u32, Label>,
 }
@@ -62,7 +64,7 @@ struct Assembler {
 struct Label(usize);
 
 #[derive(Clone, Copy)]
-struct Instruction {
+struct BpfInstruction {
     code: u16,
     yes: u8,
     no: u8,
@@ -71,7 +73,7 @@ struct Instruction {
 
 /// Which half of a 64-bit argument.
 #[derive(Clone, Copy)]
-enum Half {
+enum ArgHalf {
     Low,
     High,
 }
@@ -100,7 +102,7 @@ const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
 
 impl Assembler {
-    fn program(&mut self, arch: Arch, segments: &[Segment<'_>]) {
+    fn program(&mut self, arch: BuildArch, segments: &[NumberRange<'_>]) {
         self.tree(segments);
         let dispatch = self.push(LOAD_WORD, NUMBER);
         let kill = self.give(KILL_PROCESS, 0);
@@ -108,9 +110,9 @@ impl Assembler {
         self.push(LOAD_WORD, ARCHITECTURE);
     }
 
-    fn tree(&mut self, segments: &[Segment<'_>]) -> Label {
+    fn tree(&mut self, segments: &[NumberRange<'_>]) -> Label {
         match segments {
-            [] => self.give(return_value(Action::Enosys), 0),
+            [] => self.give(return_value(SeccompAction::Enosys), 0),
             [only] => self.leaf(only.fate),
             _ => {
                 let (below, above) = segments.split_at(segments.len() / 2);
@@ -122,43 +124,43 @@ impl Assembler {
         }
     }
 
-    fn leaf(&mut self, fate: Fate<'_>) -> Label {
+    fn leaf(&mut self, fate: RangeAction<'_>) -> Label {
         match fate {
-            Fate::Return(action) => self.give(return_value(action), 0),
-            Fate::Cases(cases) => {
+            RangeAction::Return(action) => self.give(return_value(action), 0),
+            RangeAction::Cases(cases) => {
                 let allow = self.give(ALLOW, 0);
                 cases.iter().rev().fold(allow, |otherwise, case| self.case(case, otherwise))
             }
         }
     }
 
-    fn case(&mut self, case: &Case, otherwise: Label) -> Label {
+    fn case(&mut self, case: &SyscallCase, otherwise: Label) -> Label {
         let hit = self.give(return_value(case.action), 0);
         case.when.iter().rev().fold(hit, |yes, test| self.test(test, Branch { yes, no: otherwise }))
     }
 
-    fn test(&mut self, test: &Test, to: Branch) -> Label {
+    fn test(&mut self, test: &ArgTest, to: Branch) -> Label {
         match &test.check {
-            Check::Is { mask, values } => self.one_of(test, *mask, values, to),
-            Check::Not { mask, values } => {
+            ArgCheck::Is { mask, values } => self.one_of(test, *mask, values, to),
+            ArgCheck::Not { mask, values } => {
                 self.one_of(test, *mask, values, Branch { yes: to.no, no: to.yes })
             }
-            Check::AnyOf(bits) => self.any_bit(test, *bits, to),
-            Check::AnyBut(bits) => self.any_bit(test, !bits, to),
+            ArgCheck::AnyOf(bits) => self.any_bit(test, *bits, to),
+            ArgCheck::AnyBut(bits) => self.any_bit(test, !bits, to),
         }
     }
 
-    fn one_of(&mut self, test: &Test, mask: u64, values: &[u64], to: Branch) -> Label {
+    fn one_of(&mut self, test: &ArgTest, mask: u64, values: &[u64], to: Branch) -> Label {
         match test.bits {
-            Bits::Low32 => {
-                self.chain(values.iter().map(|value| Half::Low.of(*value)), to);
-                self.load(test.arg, Half::Low, mask)
+            ArgWidth::Low32 => {
+                self.chain(values.iter().map(|value| ArgHalf::Low.of(*value)), to);
+                self.load(test.arg, ArgHalf::Low, mask)
             }
-            Bits::All64 => values.iter().rev().fold(to.no, |no, value| {
-                self.jump(JUMP_EQUAL, Half::Low.of(*value), Branch { yes: to.yes, no });
-                let low = self.load(test.arg, Half::Low, mask);
-                self.jump(JUMP_EQUAL, Half::High.of(*value), Branch { yes: low, no });
-                self.load(test.arg, Half::High, mask)
+            ArgWidth::All64 => values.iter().rev().fold(to.no, |no, value| {
+                self.jump(JUMP_EQUAL, ArgHalf::Low.of(*value), Branch { yes: to.yes, no });
+                let low = self.load(test.arg, ArgHalf::Low, mask);
+                self.jump(JUMP_EQUAL, ArgHalf::High.of(*value), Branch { yes: low, no });
+                self.load(test.arg, ArgHalf::High, mask)
             }),
         }
     }
@@ -167,20 +169,20 @@ impl Assembler {
         values.rev().fold(to.no, |no, value| self.jump(JUMP_EQUAL, value, Branch { yes: to.yes, no }));
     }
 
-    fn any_bit(&mut self, test: &Test, bits: u64, to: Branch) -> Label {
-        self.jump(JUMP_ANY_BIT, Half::Low.of(bits), to);
-        let low = self.load(test.arg, Half::Low, u64::MAX);
+    fn any_bit(&mut self, test: &ArgTest, bits: u64, to: Branch) -> Label {
+        self.jump(JUMP_ANY_BIT, ArgHalf::Low.of(bits), to);
+        let low = self.load(test.arg, ArgHalf::Low, u64::MAX);
         match test.bits {
-            Bits::Low32 => low,
-            Bits::All64 => {
-                self.jump(JUMP_ANY_BIT, Half::High.of(bits), Branch { yes: to.yes, no: low });
-                self.load(test.arg, Half::High, u64::MAX)
+            ArgWidth::Low32 => low,
+            ArgWidth::All64 => {
+                self.jump(JUMP_ANY_BIT, ArgHalf::High.of(bits), Branch { yes: to.yes, no: low });
+                self.load(test.arg, ArgHalf::High, u64::MAX)
             }
         }
     }
 
     /// Loads half an argument for the instruction that was pushed last.
-    fn load(&mut self, arg: u32, half: Half, mask: u64) -> Label {
+    fn load(&mut self, arg: u32, half: ArgHalf, mask: u64) -> Label {
         if half.of(mask) != u32::MAX {
             self.push(AND, half.of(mask));
         }
@@ -192,7 +194,7 @@ impl Assembler {
         let yes = self.near(to.yes, 1);
         let no = self.near(to.no, 0);
         let (yes, no) = (self.distance(yes), self.distance(no));
-        self.reversed.push(Instruction { code, yes, no, k });
+        self.reversed.push(BpfInstruction { code, yes, no, k });
         Label(self.reversed.len() - 1)
     }
 
@@ -202,7 +204,7 @@ impl Assembler {
             return target;
         }
         match self.reversed.get(target.0).copied() {
-            Some(Instruction { code: RETURN, k, .. }) => self.give(k, slack),
+            Some(BpfInstruction { code: RETURN, k, .. }) => self.give(k, slack),
             _ => {
                 let distance = self.reversed.len() - target.0 - 1;
                 self.push(JUMP, u32::try_from(distance).unwrap_or(u32::MAX))
@@ -230,12 +232,12 @@ impl Assembler {
     }
 
     fn push(&mut self, code: u16, k: u32) -> Label {
-        self.reversed.push(Instruction { code, yes: 0, no: 0, k });
+        self.reversed.push(BpfInstruction { code, yes: 0, no: 0, k });
         Label(self.reversed.len() - 1)
     }
 }
 
-impl Instruction {
+impl BpfInstruction {
     fn bytes(self) -> [u8; 8] {
         let [code_low, code_high] = self.code.to_le_bytes();
         let [a, b, c, d] = self.k.to_le_bytes();
@@ -243,7 +245,7 @@ impl Instruction {
     }
 }
 
-impl Half {
+impl ArgHalf {
     fn of(self, value: u64) -> u32 {
         let [a, b, c, d, e, f, g, h] = value.to_le_bytes();
         match self {
@@ -260,19 +262,19 @@ impl Half {
     }
 }
 
-pub(crate) fn return_value(action: Action) -> u32 {
+pub(crate) fn return_value(action: SeccompAction) -> u32 {
     match action {
-        Action::Allow => ALLOW,
-        Action::Eperm => ERRNO | 1,
-        Action::Enosys => ERRNO | 38,
-        Action::Eprotonosupport => ERRNO | 93,
-        Action::Eafnosupport => ERRNO | 97,
+        SeccompAction::Allow => ALLOW,
+        SeccompAction::Eperm => ERRNO | 1,
+        SeccompAction::Enosys => ERRNO | 38,
+        SeccompAction::Eprotonosupport => ERRNO | 93,
+        SeccompAction::Eafnosupport => ERRNO | 97,
     }
 }
 
-pub(crate) fn audit_arch(arch: Arch) -> u32 {
+pub(crate) fn audit_arch(arch: BuildArch) -> u32 {
     match arch {
-        Arch::X86_64 => 0xc000_003e,
-        Arch::Aarch64 => 0xc000_00b7,
+        BuildArch::X86_64 => 0xc000_003e,
+        BuildArch::Aarch64 => 0xc000_00b7,
     }
 }

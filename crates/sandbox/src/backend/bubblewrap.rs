@@ -12,26 +12,27 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use ringfence_launch::plan::Access as PlanAccess;
-use ringfence_types::{Backend, Bytes, NetMode};
+use ringfence_launch::plan::MountAccess as PlanAccess;
+use ringfence_types::{Backend, ByteString, Control, NetMode};
+use rustix::fs::{CWD, FileType, Mode};
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 
-use super::native::Surroundings;
+use super::native::WorkspaceState;
 use crate::cgroup::Cgroups;
-use crate::compile::{self, Ground};
-use crate::etc::{self, Place};
+use crate::etc_files::{self, EtcTarget};
 use crate::host_sockets::{Coverage, Overlays};
 use crate::landlock;
+use crate::launch_sequence::{self, PendingLaunch};
 use crate::launcher;
-use crate::launching::{self, Launching};
 use crate::lease;
-use crate::network;
-use crate::posture::{Evidence, posture};
-use crate::session::{Session, StartError, Unsupported};
-use crate::spec::{HOME_INSIDE, SECRETS_INSIDE, Spec, View};
-use crate::survey::{Rules, SurveyedRoot};
-use crate::system::{self, Entry};
+use crate::netns;
+use crate::plan_compiler::{self, CompileContext};
+use crate::posture::{self, PostureEvidence};
+use crate::sandbox::{Sandbox, SandboxStartError, Unsupported};
+use crate::spec::{HOME_INSIDE, HostView, SECRETS_INSIDE, SandboxSpec};
+use crate::survey::{SurveyRules, SurveyedRoot};
+use crate::system_root::{self, SystemEntry};
 
 /// Names of scratch directories begin with this and the process they belong to.
 const SCRATCH: &str = "bubblewrap-";
@@ -39,38 +40,39 @@ const SCRATCH: &str = "bubblewrap-";
 /// Never looked up on a PATH that a workspace could be on.
 const PROGRAMS: [&str; 2] = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"];
 
-pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartError> {
+pub(crate) fn start(spec: &SandboxSpec, rules: &dyn SurveyRules) -> Result<Sandbox, SandboxStartError> {
     let program = program()?;
-    if matches!(spec.view, View::WholeMachine { .. }) {
+    if matches!(spec.view, HostView::WholeMachine { .. }) {
         return Err(unsupported(Unsupported::WholeMachine, "it does not do profile `danger`".to_owned()));
     }
-    let surroundings = Surroundings::look(spec, rules)?;
+    let surroundings = WorkspaceState::look(spec, rules)?;
     if let Some(link) = surroundings.survey.roots.iter().find_map(|root| {
         let mut links = root.protected_links.iter().chain(&root.held_links);
         links.next().map(|link| root.path.join(link))
     }) {
-        let link = Bytes::from(link).display();
+        let link = ByteString::from(link).display();
         return Err(unsupported(
             Unsupported::HeldLink,
             format!("it cannot hold the symbolic link `{link}`, only what it points at"),
         ));
     }
     sweep_scratch(&spec.registry);
-    let scratch = Scratch::make(spec, &surroundings.survey.roots).map_err(StartError::Spawn)?;
-    let coverage = Coverage::look(spec, Overlays::Unused).map_err(StartError::Spawn)?;
-    let arguments = arguments(spec, (&surroundings.survey.roots, &coverage), &scratch)?;
-    let launching = Launching::under(spec.backend, Cgroups::create(&spec.limits), |control| {
+    let scratch = BwrapScratch::make(spec, &surroundings.survey.roots).map_err(SandboxStartError::Spawn)?;
+    let coverage = Coverage::look(spec, Overlays::Unused).map_err(SandboxStartError::Spawn)?;
+    let arguments = arguments(spec, &surroundings.survey.roots, &coverage, &scratch)?;
+    let launching = PendingLaunch::under(spec.backend, Cgroups::create(&spec.limits), |control| {
         spawn(program, &arguments, control)
     })?;
     let landlock_abi = landlock::abi();
-    let ground = Ground::here(landlock_abi, launching.cgroups());
-    let plan = Zeroizing::new(compile::seal_only(spec, &surroundings.survey.roots, &ground)?);
+    let ground = CompileContext::here(landlock_abi, launching.cgroups());
+    let plan = Zeroizing::new(plan_compiler::seal_only(spec, &surroundings.survey.roots, &ground)?);
     let mut sealed = launching.finish(&plan)?;
     if let Some(net) = &sealed.net_namespace {
-        let outfit = |netfilter| launching::outfit(net, &compile::outfit(netfilter), spec.backend);
-        sealed.doors = Some(network::with_or_without_netfilter(outfit)?);
+        let outfit =
+            |netfilter| launch_sequence::outfit(net, &plan_compiler::outfit(netfilter), spec.backend);
+        sealed.doors = Some(netns::with_or_without_netfilter(outfit)?);
     }
-    let evidence = Evidence {
+    let evidence = PostureEvidence {
         spec,
         achieved: sealed.achieved,
         landlock_abi,
@@ -78,20 +80,25 @@ pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartErro
         doors: sealed.doors.as_ref(),
         coverage: &coverage,
     };
-    let posture = posture(&evidence);
-    Session::new(sealed, posture, surroundings)
+    let mut posture = posture::posture(&evidence);
+    if scratch.devices == DeviceNodes::OfHost && rustix::process::geteuid().is_root() {
+        posture.controls.entry(Control::FsWrite).and_modify(|level| {
+            *level = posture::without(level, "mode, owner and times of the device files of the host");
+        });
+    }
+    Sandbox::new(sealed, posture, surroundings)
 }
 
-fn unsupported(what: Unsupported, reason: String) -> StartError {
-    StartError::Unsupported { backend: Backend::Bubblewrap, what, reason }
+fn unsupported(what: Unsupported, reason: String) -> SandboxStartError {
+    SandboxStartError::Unsupported { backend: Backend::Bubblewrap, what, reason }
 }
 
-fn unavailable(reason: String) -> StartError {
-    StartError::Unavailable { backend: Backend::Bubblewrap, reason }
+fn unavailable(reason: String) -> SandboxStartError {
+    SandboxStartError::Unavailable { backend: Backend::Bubblewrap, reason }
 }
 
 /// A program that somebody else could have written is not run.
-fn program() -> Result<&'static str, StartError> {
+fn program() -> Result<&'static str, SandboxStartError> {
     let trusted = |path: &str| {
         fs::metadata(path).is_ok_and(|file| file.is_file() && file.uid() == 0 && file.mode() & 0o022 == 0)
     };
@@ -102,8 +109,8 @@ fn program() -> Result<&'static str, StartError> {
 }
 
 /// The launcher travels as standard output: the one other descriptor that a plain spawn can pass on.
-fn spawn(program: &str, arguments: &[OsString], control: OwnedFd) -> Result<Child, StartError> {
-    let image = launcher::image().and_then(OwnedFd::try_clone).map_err(StartError::Spawn)?;
+fn spawn(program: &str, arguments: &[OsString], control: OwnedFd) -> Result<Child, SandboxStartError> {
+    let image = launcher::image().and_then(OwnedFd::try_clone).map_err(SandboxStartError::Spawn)?;
     Command::new(program)
         .args(arguments)
         .args(["--", "/proc/self/fd/1"])
@@ -112,7 +119,7 @@ fn spawn(program: &str, arguments: &[OsString], control: OwnedFd) -> Result<Chil
         .stdout(Stdio::from(image))
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(StartError::Spawn)
+        .map_err(SandboxStartError::Spawn)
 }
 
 /// What bubblewrap said before it gave up.
@@ -120,32 +127,66 @@ pub(crate) fn complaint(child: &mut Child) -> Option<String> {
     let mut text = String::new();
     child.stderr.take()?.take(4096).read_to_string(&mut text).ok()?;
     let text = text.trim();
-    (!text.is_empty()).then(|| Bytes::from(text).display())
+    (!text.is_empty()).then(|| ByteString::from(text).display())
 }
 
 /// Files that are mounted into the sandbox. They only have to exist until bubblewrap has mounted them.
-struct Scratch {
+struct BwrapScratch {
     directory: TempDir,
+    devices: DeviceNodes,
     #[expect(dead_code, reason = "held for its lock")]
     lease: OwnedFd,
 }
 
-impl Scratch {
-    fn make(spec: &Spec, surveyed: &[SurveyedRoot]) -> io::Result<Self> {
+/// Whose device files a sandbox has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DeviceNodes {
+    /// Copies, mounted over those of the host.
+    Own,
+    OfHost,
+}
+
+/// What bubblewrap's `--dev` binds from the host.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+impl BwrapScratch {
+    fn make(spec: &SandboxSpec, surveyed: &[SurveyedRoot]) -> io::Result<Self> {
         fs::create_dir_all(&spec.registry)?;
         let (directory, lease) = lease::make(SCRATCH, &spec.registry)?;
-        let scratch = Self { directory, lease };
+        let mut scratch = Self { directory, devices: DeviceNodes::OfHost, lease };
         fs::write(scratch.hidden_file(), "")?;
         fs::set_permissions(scratch.hidden_file(), fs::Permissions::from_mode(0o000))?;
         fs::create_dir(scratch.hidden_directory())?;
         fs::set_permissions(scratch.hidden_directory(), fs::Permissions::from_mode(0o000))?;
-        for (number, file) in etc::files(spec).into_iter().enumerate() {
+        // What stays is that the nodes are the host's, which the posture says.
+        match scratch.copy_devices() {
+            Ok(()) => scratch.devices = DeviceNodes::Own,
+            Err(error) => tracing::debug!(error = %error, "cannot create device files"),
+        }
+        for (number, file) in etc_files::files(spec).into_iter().enumerate() {
             fs::write(scratch.file(number), file.content)?;
         }
         for (number, (_, content)) in surveyed.iter().flat_map(|root| &root.rewritten).enumerate() {
             fs::write(scratch.replacement(number), content)?;
         }
         Ok(scratch)
+    }
+
+    /// WHY copies: bubblewrap binds the nodes writable, root inside owns them, and its `--remount-ro` closes devices. Only
+    /// root can make them, and only root needs them.
+    fn copy_devices(&self) -> io::Result<()> {
+        for name in DEVICES {
+            let number = fs::metadata(Path::new("/dev").join(name))?.rdev();
+            let mode = Mode::from_raw_mode(0o666);
+            rustix::fs::mknodat(CWD, self.device(name), FileType::CharacterDevice, mode, number)?;
+            fs::set_permissions(self.device(name), fs::Permissions::from_mode(0o666))?;
+        }
+        // Where the file system of the state has no devices, this one cannot be opened.
+        fs::File::options().write(true).open(self.device("null")).map(drop)
+    }
+
+    fn device(&self, name: &str) -> PathBuf {
+        self.directory.path().join(format!("device-{name}"))
     }
 
     fn hidden_file(&self) -> PathBuf {
@@ -165,7 +206,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for BwrapScratch {
     fn drop(&mut self) {
         // Removing the rest would look into it first, which only root may.
         let _gone = fs::remove_dir(self.hidden_directory());
@@ -183,9 +224,9 @@ pub(crate) fn sweep_scratch(registry: &Path) {
 }
 
 #[derive(Default)]
-struct Arguments(Vec<OsString>);
+struct BwrapArgs(Vec<OsString>);
 
-impl Arguments {
+impl BwrapArgs {
     fn option(&mut self, name: &str) {
         self.0.push(name.into());
     }
@@ -200,11 +241,12 @@ impl Arguments {
 }
 
 fn arguments(
-    spec: &Spec,
-    (surveyed, coverage): (&[SurveyedRoot], &Coverage),
-    scratch: &Scratch,
-) -> Result<Vec<OsString>, StartError> {
-    let mut out = Arguments::default();
+    spec: &SandboxSpec,
+    surveyed: &[SurveyedRoot],
+    coverage: &Coverage,
+    scratch: &BwrapScratch,
+) -> Result<Vec<OsString>, SandboxStartError> {
+    let mut out = BwrapArgs::default();
     namespaces(&mut out, spec);
     system_mounts(&mut out, spec, scratch)?;
     roots(&mut out, spec, surveyed);
@@ -219,7 +261,7 @@ fn arguments(
     Ok(out.0)
 }
 
-fn namespaces(out: &mut Arguments, spec: &Spec) {
+fn namespaces(out: &mut BwrapArgs, spec: &SandboxSpec) {
     for kind in ["user", "pid", "ipc", "uts", "cgroup"] {
         out.option(&format!("--unshare-{kind}"));
     }
@@ -235,33 +277,47 @@ fn namespaces(out: &mut Arguments, spec: &Spec) {
     out.option_with("--cap-drop", "ALL");
 }
 
-fn system_mounts(out: &mut Arguments, spec: &Spec, scratch: &Scratch) -> Result<(), StartError> {
+fn system_mounts(
+    out: &mut BwrapArgs,
+    spec: &SandboxSpec,
+    scratch: &BwrapScratch,
+) -> Result<(), SandboxStartError> {
     let absolute = |path: &Path| Path::new("/").join(path);
-    for entry in system::entries(Path::new("/")).map_err(StartError::Spawn)? {
+    for entry in system_root::entries(Path::new("/")).map_err(SandboxStartError::Spawn)? {
         match entry {
-            Entry::Link(path, target) => out.mount("--symlink", target, absolute(&path)),
-            Entry::Directory(path) | Entry::File(path) => {
+            SystemEntry::Link(path, target) => out.mount("--symlink", target, absolute(&path)),
+            SystemEntry::Directory(path) | SystemEntry::File(path) => {
                 out.mount("--ro-bind", absolute(&path), absolute(&path))
             }
         }
     }
     for hidden in
-        system::ETC_HIDDEN.iter().map(|path| Path::new("/etc").join(path)).filter(|path| path.is_dir())
+        system_root::ETC_HIDDEN.iter().map(|path| Path::new("/etc").join(path)).filter(|path| path.is_dir())
     {
         out.mount("--ro-bind", scratch.hidden_directory(), hidden);
     }
-    for (number, file) in etc::files(spec).into_iter().enumerate() {
-        let target = match etc::place(&file.path)? {
-            Place::Free => file.path,
-            Place::Over(path) => path,
+    for (number, file) in etc_files::files(spec).into_iter().enumerate() {
+        let target = match etc_files::place(&file.path)? {
+            EtcTarget::Free => file.path,
+            EtcTarget::Over(path) => path,
         };
         out.mount("--ro-bind", scratch.file(number), target);
     }
     out.option_with("--proc", "/proc");
     out.option_with("--remount-ro", "/proc");
+    for hidden in system_root::PROC_HIDDEN.iter().map(|name| Path::new("/proc").join(name)) {
+        if hidden.exists() {
+            out.mount("--ro-bind", scratch.hidden_file(), hidden);
+        }
+    }
     out.option_with("--dev", "/dev");
+    if scratch.devices == DeviceNodes::Own {
+        for name in DEVICES {
+            out.mount("--dev-bind", scratch.device(name), Path::new("/dev").join(name));
+        }
+    }
     let bytes = spec.limits.tmp_bytes.to_string();
-    let var_tmp = compile::works_in_var_tmp(spec).then_some("/var/tmp");
+    let var_tmp = plan_compiler::works_in_var_tmp(spec).then_some("/var/tmp");
     for place in ["/tmp", "/dev/shm"].into_iter().chain(var_tmp) {
         out.option_with("--size", bytes.clone());
         out.option_with("--tmpfs", place);
@@ -278,9 +334,9 @@ fn system_mounts(out: &mut Arguments, spec: &Spec, scratch: &Scratch) -> Result<
     Ok(())
 }
 
-fn roots(out: &mut Arguments, spec: &Spec, surveyed: &[SurveyedRoot]) {
+fn roots(out: &mut BwrapArgs, spec: &SandboxSpec, surveyed: &[SurveyedRoot]) {
     out.mount("--bind", spec.home.clone(), HOME_INSIDE);
-    for mount in compile::root_mounts(spec, surveyed) {
+    for mount in plan_compiler::root_mounts(spec, surveyed) {
         let kind = match mount.access {
             PlanAccess::Read | PlanAccess::System => "--ro-bind",
             PlanAccess::Write => "--bind",
@@ -289,7 +345,7 @@ fn roots(out: &mut Arguments, spec: &Spec, surveyed: &[SurveyedRoot]) {
     }
 }
 
-fn inside_root(out: &mut Arguments, root: &SurveyedRoot, scratch: &Scratch, replacements: &mut usize) {
+fn inside_root(out: &mut BwrapArgs, root: &SurveyedRoot, scratch: &BwrapScratch, replacements: &mut usize) {
     let absolute = |path: &PathBuf| root.path.join(path);
     for pin in root.pins.iter().map(absolute) {
         out.mount("--bind", &pin, &pin);
@@ -310,18 +366,18 @@ fn inside_root(out: &mut Arguments, root: &SurveyedRoot, scratch: &Scratch, repl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::survey::{Absent, Placeholder};
-    use ringfence_types::{Access, Bytes, Limits, Root};
+    use crate::survey::{AbsentName, PlaceholderKind};
+    use ringfence_types::{Access, ByteString, Limits, Root};
 
     /// S002-24: bubblewrap applies its options in order and later ones win, so what is narrower must come later.
     #[test]
     fn bubblewrap_arguments_protect_after_they_bind() {
         let world = tempfile::tempdir().unwrap();
         let workspace = world.path().join("w");
-        let spec = Spec {
+        let spec = SandboxSpec {
             backend: Backend::Bubblewrap,
-            roots: vec![Root { path: Bytes::from(workspace.as_path()), access: Access::Write }],
-            view: View::Constructed,
+            roots: vec![Root { path: ByteString::from(workspace.as_path()), access: Access::Write }],
+            view: HostView::Constructed,
             toolchains: Vec::new(),
             shown: Vec::new(),
             home: world.path().join("home"),
@@ -337,12 +393,15 @@ mod tests {
             path: workspace.clone(),
             masks: vec![PathBuf::from(".env")],
             protected: vec![PathBuf::from(".git/config")],
-            absent: vec![Absent { path: PathBuf::from(".claude"), placeholder: Placeholder::Directory }],
+            absent: vec![AbsentName {
+                path: PathBuf::from(".claude"),
+                placeholder: PlaceholderKind::Directory,
+            }],
             pins: vec![PathBuf::from(".git")],
             ..SurveyedRoot::default()
         };
-        let scratch = Scratch::make(&spec, std::slice::from_ref(&surveyed)).unwrap();
-        let arguments = arguments(&spec, (&[surveyed], &Coverage::default()), &scratch).unwrap();
+        let scratch = BwrapScratch::make(&spec, std::slice::from_ref(&surveyed)).unwrap();
+        let arguments = arguments(&spec, &[surveyed], &Coverage::default(), &scratch).unwrap();
         let position = |kind: &str, path: &Path| {
             arguments.windows(3).position(|three| three[0] == kind && three[2] == path).unwrap()
         };

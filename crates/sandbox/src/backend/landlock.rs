@@ -1,26 +1,26 @@
 //! Landlock, seccomp and rlimits without namespaces: for places where namespaces cannot be made, such as an
 //! unprivileged container. It cannot hide or protect anything inside a root, and says so in its posture.
 
-use super::native::Surroundings;
+use super::native::WorkspaceState;
 use crate::cgroup::Cgroups;
-use crate::compile::{self, Ground};
 use crate::host_sockets::Coverage;
 use crate::landlock;
-use crate::launching::Launching;
-use crate::posture::{Evidence, posture};
-use crate::session::{Session, StartError};
-use crate::spec::Spec;
+use crate::launch_sequence::PendingLaunch;
+use crate::plan_compiler::{self, CompileContext};
+use crate::posture::{PostureEvidence, posture};
+use crate::sandbox::{Sandbox, SandboxStartError};
+use crate::spec::SandboxSpec;
 
-pub(crate) fn start(spec: &Spec) -> Result<Session, StartError> {
+pub(crate) fn start(spec: &SandboxSpec) -> Result<Sandbox, SandboxStartError> {
     let Some(abi) = landlock::abi() else {
         let reason = "this kernel has no Landlock".to_owned();
-        return Err(StartError::Unavailable { backend: spec.backend, reason });
+        return Err(SandboxStartError::Unavailable { backend: spec.backend, reason });
     };
-    let launching = Launching::begin(spec.backend, 0, Cgroups::create(&spec.limits))?;
-    let ground = Ground::shared(Some(abi), launching.cgroups());
-    let plan = compile::landlock_only(spec, &ground)?;
+    let launching = PendingLaunch::begin(spec.backend, 0, Cgroups::create(&spec.limits))?;
+    let ground = CompileContext::shared(Some(abi), launching.cgroups());
+    let plan = plan_compiler::landlock_only(spec, &ground)?;
     let sealed = launching.finish(&plan)?;
-    let evidence = Evidence {
+    let evidence = PostureEvidence {
         spec,
         achieved: sealed.achieved,
         landlock_abi: Some(abi),
@@ -29,5 +29,5 @@ pub(crate) fn start(spec: &Spec) -> Result<Session, StartError> {
         coverage: &Coverage::default(),
     };
     let posture = posture(&evidence);
-    Session::new(sealed, posture, Surroundings::default())
+    Sandbox::new(sealed, posture, WorkspaceState::default())
 }

@@ -7,22 +7,22 @@ use ringfence_types::{Access, NetMode};
 use zeroize::Zeroizing;
 
 use crate::cgroup::Cgroups;
-use crate::compile::{self, Ground};
-use crate::guard::Remembered;
 use crate::host_sockets::{Coverage, Overlays, with_or_without_overlays};
 use crate::landlock;
-use crate::launching::Launching;
-use crate::network::{self, Netfilter};
-use crate::placeholders::{Overlap, Placeholders};
-use crate::posture::{Evidence, posture};
-use crate::session::{Session, StartError};
-use crate::spec::{Spec, View};
-use crate::survey::{self, Places, Rules, Survey};
+use crate::launch_sequence::PendingLaunch;
+use crate::mount_guard::GuardedPaths;
+use crate::netns::{self, Netfilter};
+use crate::placeholders::{PlaceholderSet, SessionOverlap};
+use crate::plan_compiler::{self, CompileContext};
+use crate::posture::{PostureEvidence, posture};
+use crate::sandbox::{Sandbox, SandboxStartError};
+use crate::spec::{HostView, SandboxSpec};
+use crate::survey::{self, SurveyRoots, SurveyRules, WorkspaceSurvey};
 use crate::sweeper::Sweeper;
 
-pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartError> {
+pub(crate) fn start(spec: &SandboxSpec, rules: &dyn SurveyRules) -> Result<Sandbox, SandboxStartError> {
     with_or_without_overlays(|overlays| {
-        network::with_or_without_netfilter(|netfilter| {
+        netns::with_or_without_netfilter(|netfilter| {
             start_at(spec, rules, &Kernel { landlock_abi: landlock::abi(), netfilter, overlays })
         })
     })
@@ -36,20 +36,27 @@ struct Kernel {
     overlays: Overlays,
 }
 
-fn start_at(spec: &Spec, rules: &dyn Rules, kernel: &Kernel) -> Result<Session, StartError> {
+fn start_at(
+    spec: &SandboxSpec,
+    rules: &dyn SurveyRules,
+    kernel: &Kernel,
+) -> Result<Sandbox, SandboxStartError> {
     let Kernel { landlock_abi, netfilter, overlays } = *kernel;
     let cgroups = tracing::trace_span!("cgroups").in_scope(|| Cgroups::create(&spec.limits));
     let launching = tracing::trace_span!("spawn")
-        .in_scope(|| Launching::begin(spec.backend, namespaces(spec.net), cgroups))?;
-    let surroundings = tracing::trace_span!("survey").in_scope(|| Surroundings::look(spec, rules))?;
-    let coverage = Coverage::look(spec, overlays).map_err(StartError::Spawn)?;
-    let ground =
-        Ground { netfilter, coverage: Some(&coverage), ..Ground::here(landlock_abi, launching.cgroups()) };
+        .in_scope(|| PendingLaunch::begin(spec.backend, namespaces(spec.net), cgroups))?;
+    let surroundings = tracing::trace_span!("survey").in_scope(|| WorkspaceState::look(spec, rules))?;
+    let coverage = Coverage::look(spec, overlays).map_err(SandboxStartError::Spawn)?;
+    let ground = CompileContext {
+        netfilter,
+        coverage: Some(&coverage),
+        ..CompileContext::here(landlock_abi, launching.cgroups())
+    };
     let plan = tracing::trace_span!("compile")
-        .in_scope(|| compile::native(spec, &surroundings.survey.roots, &ground))
+        .in_scope(|| plan_compiler::native(spec, &surroundings.survey.roots, &ground))
         .map(Zeroizing::new)?;
     let sealed = tracing::trace_span!("launch", plan = plan.len()).in_scope(|| launching.finish(&plan))?;
-    let evidence = Evidence {
+    let evidence = PostureEvidence {
         spec,
         achieved: sealed.achieved,
         landlock_abi,
@@ -58,7 +65,7 @@ fn start_at(spec: &Spec, rules: &dyn Rules, kernel: &Kernel) -> Result<Session, 
         coverage: &coverage,
     };
     let posture = posture(&evidence);
-    Session::new(sealed, posture, surroundings)
+    Sandbox::new(sealed, posture, surroundings)
 }
 
 fn namespaces(net: NetMode) -> u64 {
@@ -74,25 +81,25 @@ fn namespaces(net: NetMode) -> u64 {
 
 /// What the workspace holds, and the placeholders for what it must not come to hold.
 #[derive(Default)]
-pub(crate) struct Surroundings {
-    pub(crate) survey: Survey,
-    pub(crate) placeholders: Option<Placeholders>,
-    pub(crate) remembered: Remembered,
+pub(crate) struct WorkspaceState {
+    pub(crate) survey: WorkspaceSurvey,
+    pub(crate) placeholders: Option<PlaceholderSet>,
+    pub(crate) remembered: GuardedPaths,
     pub(crate) sweeper: Option<Arc<Sweeper>>,
 }
 
-impl Surroundings {
-    pub(crate) fn look(spec: &Spec, rules: &dyn Rules) -> Result<Self, StartError> {
-        if !matches!(spec.view, View::Constructed) {
+impl WorkspaceState {
+    pub(crate) fn look(spec: &SandboxSpec, rules: &dyn SurveyRules) -> Result<Self, SandboxStartError> {
+        if !matches!(spec.view, HostView::Constructed) {
             return Ok(Self::default());
         }
-        let places = Places { open: surveyable(spec).collect(), closed: spec.closed_roots().collect() };
+        let places = SurveyRoots { open: surveyable(spec).collect(), closed: spec.closed_roots().collect() };
         let all: Vec<PathBuf> = places.open.iter().flat_map(|root| survey::roots(root)).collect();
         // Joined before the survey: what another session holds must not go away in between.
-        let mut placeholders = Placeholders::join(&spec.registry, &all)?;
+        let mut placeholders = PlaceholderSet::join(&spec.registry, &all)?;
         let mut survey = survey::survey_all(&places, rules)?;
         // A session that began meanwhile may own what was just surveyed as something that exists.
-        while placeholders.join_overlapping()? == Overlap::New {
+        while placeholders.join_overlapping()? == SessionOverlap::New {
             survey = survey::survey_all(&places, rules)?;
         }
         for root in &mut survey.roots {
@@ -101,20 +108,20 @@ impl Surroundings {
             }
             placeholders.fill(root)?;
         }
-        let remembered = Remembered::of(&survey.roots);
+        let remembered = GuardedPaths::of(&survey.roots);
         Ok(Self { survey, placeholders: Some(placeholders), remembered, sweeper: spec.sweeper.clone() })
     }
 }
 
 /// In a root that is only read nothing can come to be, so no name has to be held. A git directory elsewhere is as
 /// writable as the workspace that it belongs to.
-fn is_writable(spec: &Spec, root: &Path) -> bool {
+fn is_writable(spec: &SandboxSpec, root: &Path) -> bool {
     let named = spec.roots.iter().find(|known| known.path.as_path() == root);
     named.or(spec.roots.first()).is_some_and(|root| root.access == Access::Write)
 }
 
 /// Directories whose content is not the system's: hidden files are hidden in all of them.
-fn surveyable(spec: &Spec) -> impl Iterator<Item = &Path> {
+fn surveyable(spec: &SandboxSpec) -> impl Iterator<Item = &Path> {
     let visible = spec.roots.iter().filter(|root| root.access != Access::None);
     visible.map(|root| root.path.as_path()).filter(|path| path.is_dir())
 }
@@ -123,17 +130,17 @@ fn surveyable(spec: &Spec) -> impl Iterator<Item = &Path> {
 mod tests {
     use std::fs;
 
-    use ringfence_types::{Backend, Bytes, Control, Level, Limits, PathVerdict, Root};
+    use ringfence_types::{Backend, ByteString, Control, ControlLevel, Limits, PathDecision, Root};
 
     use super::*;
-    use crate::relay::{Io, Source, Target};
-    use crate::spec::Command;
+    use crate::relay::{CommandIo, OutputTarget, StdinSource};
+    use crate::spec::SandboxCommand;
 
     struct Open;
 
-    impl Rules for Open {
-        fn judge(&self, _relative: &Path) -> PathVerdict {
-            PathVerdict::Open
+    impl SurveyRules for Open {
+        fn judge(&self, _relative: &Path) -> PathDecision {
+            PathDecision::Open
         }
         fn protected_at_root(&self) -> &[&str] {
             &[]
@@ -146,14 +153,14 @@ mod tests {
         }
     }
 
-    fn spec(world: &Path) -> Spec {
+    fn spec(world: &Path) -> SandboxSpec {
         for directory in ["w", "home", "registry"] {
             fs::create_dir_all(world.join(directory)).unwrap();
         }
-        Spec {
+        SandboxSpec {
             backend: Backend::Native,
-            roots: vec![Root { path: Bytes::from(world.join("w")), access: Access::Write }],
-            view: View::Constructed,
+            roots: vec![Root { path: ByteString::from(world.join("w")), access: Access::Write }],
+            view: HostView::Constructed,
             toolchains: Vec::new(),
             shown: Vec::new(),
             home: world.join("home"),
@@ -171,18 +178,22 @@ mod tests {
         Kernel { landlock_abi, netfilter: Netfilter::Present, overlays: Overlays::Used }
     }
 
-    fn sh(session: &mut Session, cwd: &Path, script: &str) -> u8 {
-        let argv = ["/bin/sh", "-c", script].map(Bytes::from).to_vec();
-        let env = vec![(Bytes::from("PATH"), Bytes::from("/usr/bin:/bin"))];
-        let io = Io {
-            stdin: Source::Empty,
-            stdout: Target::Discard,
-            stderr: Target::Discard,
+    fn sh(session: &mut Sandbox, cwd: &Path, script: &str) -> u8 {
+        let argv = ["/bin/sh", "-c", script].map(ByteString::from).to_vec();
+        let env = vec![(ByteString::from("PATH"), ByteString::from("/usr/bin:/bin"))];
+        let io = CommandIo {
+            stdin: StdinSource::Empty,
+            stdout: OutputTarget::Discard,
+            stderr: OutputTarget::Discard,
             interrupts: &[],
             timeout: None,
             output_bytes: 0,
         };
-        session.run(&Command { argv, env, cwd: cwd.to_owned() }, io).unwrap().exit.code()
+        session
+            .run(&SandboxCommand { argv, env, cwd: cwd.to_owned(), approved: None }, io)
+            .unwrap()
+            .exit
+            .code()
     }
 
     /// Every ABI that this kernel has, from 1 on: it starts, works, holds, and says which it is.
@@ -196,7 +207,7 @@ mod tests {
             let mut session = start_at(&spec, &Open, &kernel(Some(abi))).unwrap();
             assert_eq!(session.posture().landlock_abi, Some(abi));
             assert!(
-                matches!(session.posture().controls[&Control::FsWrite], Level::Enforced { .. }),
+                matches!(session.posture().controls[&Control::FsWrite], ControlLevel::Enforced { .. }),
                 "ABI {abi}"
             );
             let cwd = world.join("w");
@@ -221,7 +232,7 @@ mod tests {
         let world = world.path().canonicalize().unwrap();
         let session = start_at(&spec(&world), &Open, &kernel(None)).unwrap();
         assert_eq!(session.posture().landlock_abi, None);
-        assert!(matches!(session.posture().controls[&Control::FsWrite], Level::Partial { .. }));
+        assert!(matches!(session.posture().controls[&Control::FsWrite], ControlLevel::Partial { .. }));
     }
 
     /// Without nf_tables the fence is the same: there is no route to anywhere, and the proxy is still there.
@@ -229,12 +240,12 @@ mod tests {
     fn without_netfilter_only_the_proxy_can_be_reached() {
         let world = tempfile::tempdir().unwrap();
         let world = world.path().canonicalize().unwrap();
-        let spec = Spec { net: NetMode::Filtered, ..spec(&world) };
+        let spec = SandboxSpec { net: NetMode::Filtered, ..spec(&world) };
         let mut session =
             start_at(&spec, &Open, &Kernel { netfilter: Netfilter::Absent, ..kernel(landlock::abi()) })
                 .unwrap();
         let net = &session.posture().controls[&Control::Net];
-        assert!(matches!(net, Level::Enforced { by } if by.contains("no nf_tables")), "{net:?}");
+        assert!(matches!(net, ControlLevel::Enforced { by } if by.contains("no nf_tables")), "{net:?}");
         let doors = session.take_doors().unwrap();
         assert!(doors.transparent.is_none());
         let connect = |host: &str, port: u16| {
@@ -245,7 +256,7 @@ mod tests {
         };
         let unreachable = u8::try_from(libc::ENETUNREACH).unwrap();
         assert_eq!(sh(&mut session, &world.join("w"), &connect("203.0.113.9", 443)), unreachable);
-        assert_eq!(sh(&mut session, &world.join("w"), &connect("127.0.0.1", network::PROXY_PORT)), 0);
+        assert_eq!(sh(&mut session, &world.join("w"), &connect("127.0.0.1", ringfence_types::PROXY_PORT)), 0);
         assert!(doors.proxy.accept().is_ok(), "it arrived");
     }
 }

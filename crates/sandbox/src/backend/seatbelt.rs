@@ -16,20 +16,20 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_types::{Access, Bytes, NetMode, Root};
+use ringfence_types::{Access, ByteString, NetMode, Root};
 
 /// By its full path: a `sandbox-exec` found through PATH could be anybody's (S002-20).
 pub const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";
 
 /// What the profile shall hold. Every path is absolute and canonical.
 #[derive(Clone, Debug)]
-pub struct Fence<'a> {
+pub struct SeatbeltSpec<'a> {
     /// The workspace, its other roots, the synthetic home and the temporary directory. The nearest root decides.
     pub roots: &'a [Root],
     /// Files and directories that must not be visible.
-    pub hidden: &'a [Bytes],
+    pub hidden: &'a [ByteString],
     /// Files and directories that must not be written, created or replaced.
-    pub protected: &'a [Bytes],
+    pub protected: &'a [ByteString],
     /// The same by name, wherever below a root: `.claude`, `.git/hooks`.
     pub protected_names: &'a [&'a str],
     pub net: NetMode,
@@ -58,7 +58,7 @@ pub enum SeatbeltError {
 }
 
 impl SeatbeltProfile {
-    pub fn compile(fence: &Fence<'_>) -> Result<Self, SeatbeltError> {
+    pub fn compile(fence: &SeatbeltSpec<'_>) -> Result<Self, SeatbeltError> {
         let mut profile = Self { text: String::new(), parameters: Vec::new() };
         profile.text.push_str(BASE);
         profile.network(fence.net)?;
@@ -78,7 +78,7 @@ impl SeatbeltProfile {
     }
 
     /// The program and all arguments that run `argv` under this profile.
-    pub fn command(&self, argv: &[Bytes]) -> Result<Vec<OsString>, SeatbeltError> {
+    pub fn command(&self, argv: &[ByteString]) -> Result<Vec<OsString>, SeatbeltError> {
         if argv.first().is_none_or(|program| program.as_slice().is_empty()) {
             return Err(SeatbeltError::EmptyCommand);
         }
@@ -102,7 +102,7 @@ impl SeatbeltProfile {
     }
 
     /// Programs look at each directory on the way to a file; without that, git and many others fail on the first step.
-    fn ancestors(&mut self, fence: &Fence<'_>) -> Result<(), SeatbeltError> {
+    fn ancestors(&mut self, fence: &SeatbeltSpec<'_>) -> Result<(), SeatbeltError> {
         let mut above = BTreeSet::new();
         for root in fence.roots {
             above.extend(canonical(&root.path)?.ancestors().skip(1).map(Path::to_path_buf));
@@ -140,7 +140,7 @@ impl SeatbeltProfile {
         Ok(())
     }
 
-    fn protect(&mut self, fence: &Fence<'_>) -> Result<(), SeatbeltError> {
+    fn protect(&mut self, fence: &SeatbeltSpec<'_>) -> Result<(), SeatbeltError> {
         let paths = fence.protected.iter().map(canonical).collect::<Result<Vec<_>, _>>()?;
         let mut filters = self.filters("PROTECTED", "subpath", paths.iter())?;
         for name in fence.protected_names {
@@ -152,7 +152,7 @@ impl SeatbeltProfile {
 
     /// Renaming a directory above a protected file would move the file out of its rule, so those directories stay
     /// where they are. Renaming needs the right to unlink the old name.
-    fn pin(&mut self, fence: &Fence<'_>, protected: &[PathBuf]) -> Result<(), SeatbeltError> {
+    fn pin(&mut self, fence: &SeatbeltSpec<'_>, protected: &[PathBuf]) -> Result<(), SeatbeltError> {
         let roots = fence.roots.iter().map(|root| canonical(&root.path)).collect::<Result<Vec<_>, _>>()?;
         let hidden = fence.hidden.iter().map(canonical).collect::<Result<Vec<_>, _>>()?;
         let mut pins: BTreeSet<PathBuf> = roots.iter().cloned().collect();
@@ -171,7 +171,7 @@ impl SeatbeltProfile {
         Ok(())
     }
 
-    fn hide(&mut self, hidden: &[Bytes]) -> Result<(), SeatbeltError> {
+    fn hide(&mut self, hidden: &[ByteString]) -> Result<(), SeatbeltError> {
         let paths = hidden.iter().map(canonical).collect::<Result<Vec<_>, _>>()?;
         let filters = self.filters("HIDDEN", "subpath", paths.iter())?;
         self.rule("hidden", "deny file-read* file-write* file-map-executable", &filters);
@@ -192,7 +192,7 @@ impl SeatbeltProfile {
     }
 
     fn parameter(&mut self, kind: &str, path: &Path) -> Result<String, SeatbeltError> {
-        let value = path.to_str().ok_or_else(|| SeatbeltError::NotUtf8(Bytes::from(path).display()))?;
+        let value = path.to_str().ok_or_else(|| SeatbeltError::NotUtf8(ByteString::from(path).display()))?;
         let prefix = format!("{kind}_");
         let number = self.parameters.iter().filter(|(name, _)| name.starts_with(&prefix)).count();
         let name = format!("{prefix}{number}");
@@ -213,7 +213,7 @@ impl SeatbeltProfile {
 }
 
 /// The path as the kernel names it: `/etc`, `/tmp` and `/var` are links into `/private` on every Mac.
-fn canonical(path: &Bytes) -> Result<PathBuf, SeatbeltError> {
+fn canonical(path: &ByteString) -> Result<PathBuf, SeatbeltError> {
     let given = path.as_path();
     let plain = given.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     if !given.is_absolute() || !plain || path.as_slice().contains(&0) {
@@ -229,7 +229,7 @@ fn canonical(path: &Bytes) -> Result<PathBuf, SeatbeltError> {
 
 /// A name as a pattern: letters in both cases, everything else in a class of its own.
 fn pattern(name: &str) -> Result<String, SeatbeltError> {
-    let refused = || SeatbeltError::Name(Bytes::from(name).display());
+    let refused = || SeatbeltError::Name(ByteString::from(name).display());
     if name.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
         return Err(refused());
     }
@@ -335,13 +335,15 @@ mod tests {
     const NAMES: &[&str] = &[".git/hooks", ".claude"];
 
     fn root(path: &str, access: Access) -> Root {
-        Root { path: Bytes::from(path), access }
+        Root { path: ByteString::from(path), access }
     }
 
     fn compile(roots: &[Root], net: NetMode) -> SeatbeltProfile {
-        let protected = [Bytes::from("/Users/u/p/.git/config"), Bytes::from("/Users/u/p/sub/.mcp.json")];
-        let hidden = [Bytes::from("/Users/u/p/.env")];
-        let fence = Fence { roots, hidden: &hidden, protected: &protected, protected_names: NAMES, net };
+        let protected =
+            [ByteString::from("/Users/u/p/.git/config"), ByteString::from("/Users/u/p/sub/.mcp.json")];
+        let hidden = [ByteString::from("/Users/u/p/.env")];
+        let fence =
+            SeatbeltSpec { roots, hidden: &hidden, protected: &protected, protected_names: NAMES, net };
         SeatbeltProfile::compile(&fence).unwrap()
     }
 
@@ -393,8 +395,13 @@ mod tests {
         let full = compile(&[root("/w", Access::Write)], NetMode::Full);
         assert!(!full.text().contains("(local ip \"*:*\")"));
         assert!(!workspace().text().contains("network"));
-        let filtered =
-            Fence { roots: &[], hidden: &[], protected: &[], protected_names: &[], net: NetMode::Filtered };
+        let filtered = SeatbeltSpec {
+            roots: &[],
+            hidden: &[],
+            protected: &[],
+            protected_names: &[],
+            net: NetMode::Filtered,
+        };
         assert_eq!(SeatbeltProfile::compile(&filtered), Err(SeatbeltError::Filtered));
     }
 
@@ -408,11 +415,11 @@ mod tests {
             ("/tmpfoo", "/tmpfoo"),
             ("/Users//u/", "/Users/u"),
         ] {
-            assert_eq!(canonical(&Bytes::from(given)), Ok(PathBuf::from(expected)));
+            assert_eq!(canonical(&ByteString::from(given)), Ok(PathBuf::from(expected)));
         }
         for wrong in ["", "a", "/a/../b", "/a\0b"] {
             assert!(
-                matches!(canonical(&Bytes::from(wrong)), Err(SeatbeltError::NotCanonical(_))),
+                matches!(canonical(&ByteString::from(wrong)), Err(SeatbeltError::NotCanonical(_))),
                 "{wrong:?}"
             );
         }
@@ -421,7 +428,9 @@ mod tests {
     #[test]
     fn s002_20_the_command_names_everything_in_full() {
         let profile = compile(&[root("/w", Access::Write)], NetMode::None);
-        let command = profile.command(&[Bytes::from("ls"), Bytes::from("-l"), Bytes::from("--")]).unwrap();
+        let command = profile
+            .command(&[ByteString::from("ls"), ByteString::from("-l"), ByteString::from("--")])
+            .unwrap();
         assert_eq!(command[0], "/usr/bin/sandbox-exec");
         assert_eq!(command[1], "-p");
         assert_eq!(command[2], profile.text());
@@ -440,8 +449,13 @@ mod tests {
 
     #[test]
     fn an_empty_fence_opens_nothing() {
-        let fence =
-            Fence { roots: &[], hidden: &[], protected: &[], protected_names: &[], net: NetMode::None };
+        let fence = SeatbeltSpec {
+            roots: &[],
+            hidden: &[],
+            protected: &[],
+            protected_names: &[],
+            net: NetMode::None,
+        };
         let profile = SeatbeltProfile::compile(&fence).unwrap();
         assert_eq!((profile.text(), profile.parameters()), (BASE, &[][..]));
     }
@@ -455,10 +469,10 @@ mod tests {
         fn no_path_can_change_the_text(bytes in proptest::collection::vec(any::<u8>(), 1..40)) {
             let name: Vec<u8> = bytes.into_iter().filter(|b| *b != b'/' && *b != 0).collect();
             prop_assume!(!name.is_empty() && name != b"." && name != b"..");
-            let path = Bytes::from([b"/Users/", &name[..]].concat());
+            let path = ByteString::from([b"/Users/", &name[..]].concat());
             let roots = [Root { path: path.clone(), access: Access::Write }];
-            let hidden = [Bytes::from([path.as_slice(), b"/x"].concat())];
-            let fence = Fence { roots: &roots, hidden: &hidden, protected: &hidden, protected_names: NAMES, net: NetMode::None };
+            let hidden = [ByteString::from([path.as_slice(), b"/x"].concat())];
+            let fence = SeatbeltSpec { roots: &roots, hidden: &hidden, protected: &hidden, protected_names: NAMES, net: NetMode::None };
             let compiled = SeatbeltProfile::compile(&fence);
             if std::str::from_utf8(&name).is_err() {
                 prop_assert!(matches!(compiled, Err(SeatbeltError::NotUtf8(_))));
@@ -466,13 +480,13 @@ mod tests {
             }
             let profile = compiled.unwrap();
             let plain_roots = [root("/Users/plain", Access::Write)];
-            let plain_hidden = [Bytes::from("/Users/plain/x")];
-            let plain = Fence { roots: &plain_roots, hidden: &plain_hidden, protected: &plain_hidden, ..fence };
+            let plain_hidden = [ByteString::from("/Users/plain/x")];
+            let plain = SeatbeltSpec { roots: &plain_roots, hidden: &plain_hidden, protected: &plain_hidden, ..fence };
             let expected = SeatbeltProfile::compile(&plain).unwrap();
             prop_assert_eq!(profile.text(), expected.text());
             prop_assert!(balanced(profile.text()));
 
-            let command = profile.command(&[Bytes::from("true")]).unwrap();
+            let command = profile.command(&[ByteString::from("true")]).unwrap();
             let argument = [b"-DROOT_0=", path.as_slice()].concat();
             prop_assert!(command.iter().any(|arg| arg.as_bytes() == argument.as_slice()));
         }

@@ -6,24 +6,24 @@
 
 use ringfence_types::Backend;
 
-use super::native::Surroundings;
+use super::native::WorkspaceState;
 use crate::cgroup::Cgroups;
-use crate::compile::{self, Ground};
 use crate::host_sockets::Coverage;
-use crate::launching::Launching;
-use crate::posture::{Evidence, posture};
-use crate::session::{Session, StartError};
-use crate::spec::{Spec, View};
+use crate::launch_sequence::PendingLaunch;
+use crate::plan_compiler::{self, CompileContext};
+use crate::posture::{PostureEvidence, posture};
+use crate::sandbox::{Sandbox, SandboxStartError};
+use crate::spec::{HostView, SandboxSpec};
 
-pub(crate) fn start(spec: &Spec) -> Result<Session, StartError> {
-    let launching = Launching::begin(spec.backend, namespaces(spec), Cgroups::create(&spec.limits))?;
-    let ground = Ground::shared(None, launching.cgroups());
+pub(crate) fn start(spec: &SandboxSpec) -> Result<Sandbox, SandboxStartError> {
+    let launching = PendingLaunch::begin(spec.backend, namespaces(spec), Cgroups::create(&spec.limits))?;
+    let ground = CompileContext::shared(None, launching.cgroups());
     let plan = match spec.backend {
-        Backend::External => compile::filter_only(spec, &ground),
-        _ => compile::bare(spec, &ground)?,
+        Backend::External => plan_compiler::filter_only(spec, &ground),
+        _ => plan_compiler::bare(spec, &ground)?,
     };
     let sealed = launching.finish(&plan)?;
-    let evidence = Evidence {
+    let evidence = PostureEvidence {
         spec,
         achieved: sealed.achieved,
         landlock_abi: None,
@@ -32,13 +32,13 @@ pub(crate) fn start(spec: &Spec) -> Result<Session, StartError> {
         coverage: &Coverage::default(),
     };
     let posture = posture(&evidence);
-    Session::new(sealed, posture, Surroundings::default())
+    Sandbox::new(sealed, posture, WorkspaceState::default())
 }
 
 /// Only what a cover over the sensitive roots takes.
-fn namespaces(spec: &Spec) -> u64 {
+fn namespaces(spec: &SandboxSpec) -> u64 {
     match &spec.view {
-        View::WholeMachine { hidden, .. } if !hidden.is_empty() => {
+        HostView::WholeMachine { hidden, .. } if !hidden.is_empty() => {
             u64::from((libc::CLONE_NEWUSER | libc::CLONE_NEWNS).cast_unsigned())
         }
         _ => 0,

@@ -11,11 +11,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use super::{Above, Ask, EntryKind, FileError, FileRefusal, Found, Kind, Plot, Tree, file_type, told};
+use super::{
+    EntryKind, EntryType, FileError, FileRefusal, FileTree, LocatedFile, OpenRoot, ParentDir, PathQuery,
+    file_type, told,
+};
 
 /// What is known of something without opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct FileStat {
     pub kind: EntryKind,
     pub bytes: u64,
     /// The permissions.
@@ -24,13 +27,13 @@ pub struct Status {
     pub modified: i64,
 }
 
-impl Tree<'_> {
+impl FileTree<'_> {
     /// What a path leads to, through links.
-    pub fn stat(&self, path: &Path) -> Result<Status, FileError> {
-        let found = self.visible(&Ask::new("look at", path))?;
+    pub fn stat(&self, path: &Path) -> Result<FileStat, FileError> {
+        let found = self.visible(&PathQuery::new("look at", path))?;
         // What is shown without credentials is as long as what is shown.
         let shown = found.plot.rewritten(&found.relative).map(|content| content.len() as u64);
-        Ok(Status {
+        Ok(FileStat {
             kind: told(found.kind()),
             bytes: shown.unwrap_or_else(|| found.stat.st_size.cast_unsigned()),
             mode: found.stat.st_mode & 0o7777,
@@ -40,22 +43,22 @@ impl Tree<'_> {
 
     /// Removes a file, a link or an empty directory.
     pub fn remove(&self, path: &Path) -> Result<(), FileError> {
-        let ask = Ask::new("remove", path);
+        let ask = PathQuery::new("remove", path);
         let entry = self.removable(&ask)?;
-        let flags = if entry.kind() == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        let flags = if entry.kind() == EntryType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         rustix::fs::unlinkat(&entry.parent, &entry.name, flags).map_err(ask.failed())
     }
 
     /// Moves a regular file to where there is none, or over one that may be replaced.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<(), FileError> {
-        let ask = Ask::new("move", from);
+        let ask = PathQuery::new("move", from);
         let source = self.removable(&ask)?;
         match source.kind() {
-            Kind::File => {}
-            Kind::Link => return Err(ask.refused(FileRefusal::Link)),
-            Kind::Directory | Kind::Other => return Err(ask.refused(FileRefusal::NotRegular)),
+            EntryType::File => {}
+            EntryType::Link => return Err(ask.refused(FileRefusal::Link)),
+            EntryType::Directory | EntryType::Other => return Err(ask.refused(FileRefusal::NotRegular)),
         }
-        let there = Ask::new("move to", to);
+        let there = PathQuery::new("move to", to);
         self.refuse_link(&there)?;
         let place = self.writable(&there)?;
         let flags = match place.replaced {
@@ -68,9 +71,9 @@ impl Tree<'_> {
         }
     }
 
-    pub(super) fn visible<'t>(&'t self, ask: &Ask<'_>) -> Result<Found<'t>, FileError> {
+    pub(super) fn visible<'t>(&'t self, ask: &PathQuery<'_>) -> Result<LocatedFile<'t>, FileError> {
         let found = self.resolve(ask)?;
-        if found.kind() != Kind::Directory {
+        if found.kind() != EntryType::Directory {
             self.refuse_hidden(ask, &found)?;
         } else if self.rules.hides_all(&found.relative) || found.plot.closes(&found.relative) {
             return Err(ask.refused(FileRefusal::Hidden));
@@ -78,13 +81,13 @@ impl Tree<'_> {
         Ok(found)
     }
 
-    pub(super) fn removable<'t>(&'t self, ask: &Ask<'_>) -> Result<Entry<'t>, FileError> {
+    pub(super) fn removable<'t>(&'t self, ask: &PathQuery<'_>) -> Result<DirEntry<'t>, FileError> {
         let entry = self.entry(ask)?;
         self.refuse_change(ask, entry.plot, &entry.relative)?;
-        if entry.kind() == Kind::Directory {
+        if entry.kind() == EntryType::Directory {
             self.refuse_directory(ask, &entry)?;
         } else {
-            self.refuse_hidden_at(ask, (entry.plot, &entry.relative), &entry.stat)?;
+            self.refuse_hidden_at(ask, entry.plot, &entry.relative, &entry.stat)?;
         }
         if entry.plot.masked_links.contains(&entry.plot.ground.path.join(&entry.relative)) {
             return Err(ask.refused(FileRefusal::Hidden));
@@ -92,7 +95,7 @@ impl Tree<'_> {
         Ok(entry)
     }
 
-    fn refuse_directory(&self, ask: &Ask<'_>, entry: &Entry<'_>) -> Result<(), FileError> {
+    fn refuse_directory(&self, ask: &PathQuery<'_>, entry: &DirEntry<'_>) -> Result<(), FileError> {
         if self.rules.hides_all(&entry.relative) || entry.plot.closes(&entry.relative) {
             return Err(ask.refused(FileRefusal::Hidden));
         }
@@ -103,8 +106,8 @@ impl Tree<'_> {
         Ok(())
     }
 
-    fn entry<'t>(&'t self, ask: &Ask<'_>) -> Result<Entry<'t>, FileError> {
-        let Above { directory, parent, name } = self.above(ask)?;
+    fn entry<'t>(&'t self, ask: &PathQuery<'_>) -> Result<DirEntry<'t>, FileError> {
+        let ParentDir { directory, parent, name } = self.above(ask)?;
         let stat = rustix::fs::statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(ask.failed())?;
         let full = directory.plot.ground.path.join(&directory.relative).join(&name);
         let (plot, relative) = self.locate(ask, &full)?;
@@ -112,13 +115,13 @@ impl Tree<'_> {
             // A root of its own.
             return Err(ask.refused(FileRefusal::Protected));
         }
-        Ok(Entry { plot, relative, parent, name, stat })
+        Ok(DirEntry { plot, relative, parent, name, stat })
     }
 
     /// A link at the end would be replaced by one, and is somebody's way to something else.
-    fn refuse_link(&self, ask: &Ask<'_>) -> Result<(), FileError> {
+    fn refuse_link(&self, ask: &PathQuery<'_>) -> Result<(), FileError> {
         match self.entry(ask) {
-            Ok(entry) if entry.kind() == Kind::Link => Err(ask.refused(FileRefusal::Link)),
+            Ok(entry) if entry.kind() == EntryType::Link => Err(ask.refused(FileRefusal::Link)),
             Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other.map(drop),
         }
@@ -126,16 +129,16 @@ impl Tree<'_> {
 }
 
 /// A name in a directory, with what is there.
-pub(super) struct Entry<'t> {
-    plot: &'t Plot,
+pub(super) struct DirEntry<'t> {
+    plot: &'t OpenRoot,
     relative: PathBuf,
     parent: OwnedFd,
     name: OsString,
     stat: Stat,
 }
 
-impl Entry<'_> {
-    fn kind(&self) -> Kind {
-        Kind::of(file_type(&self.stat))
+impl DirEntry<'_> {
+    fn kind(&self) -> EntryType {
+        EntryType::of(file_type(&self.stat))
     }
 }

@@ -1,16 +1,17 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
 struct TestRules;
 
-impl Rules for TestRules {
-    fn judge(&self, relative: &Path) -> PathVerdict {
+impl SurveyRules for TestRules {
+    fn judge(&self, relative: &Path) -> PathDecision {
         match relative.file_name().and_then(OsStr::to_str) {
-            Some(".env") => PathVerdict::Hidden,
-            Some(name) if name.ends_with(".pem") => PathVerdict::HiddenUnlessPublic,
-            _ => PathVerdict::Open,
+            Some(".env") => PathDecision::Hidden,
+            Some(name) if name.ends_with(".pem") => PathDecision::HiddenUnlessPublic,
+            _ => PathDecision::Open,
         }
     }
 
@@ -52,10 +53,13 @@ impl Bench {
         fs::canonicalize(self.dir.path()).unwrap().join(path)
     }
 
-    fn tree(&self) -> Tree<'static> {
-        let root = |path, access| Root { path: Bytes::from(self.path(path)), access };
-        Tree::open(&[root("w", Access::Write), root("r", Access::Read), root("w2", Access::None)], &TestRules)
-            .unwrap()
+    fn tree(&self) -> FileTree<'static> {
+        let root = |path, access| Root { path: ByteString::from(self.path(path)), access };
+        FileTree::open(
+            &[root("w", Access::Write), root("r", Access::Read), root("w2", Access::None)],
+            &TestRules,
+        )
+        .unwrap()
     }
 
     fn link(&self, link: &str, target: &str) {
@@ -298,9 +302,9 @@ fn the_innermost_root_decides() {
     fs::create_dir_all(bench.path("w/shut")).unwrap();
     fs::write(bench.path("w/shut/x"), "x").unwrap();
     bench.link("w/in", "sub/deep");
-    let root = |path, access| Root { path: Bytes::from(bench.path(path)), access };
+    let root = |path, access| Root { path: ByteString::from(bench.path(path)), access };
     let roots = [root("w", Access::Write), root("w/sub", Access::Read), root("w/shut", Access::None)];
-    let tree = Tree::open(&roots, &TestRules).unwrap();
+    let tree = FileTree::open(&roots, &TestRules).unwrap();
     assert_eq!(tree.read(Path::new("in"), MAX).unwrap(), b"w/sub/deep");
     assert_eq!(refusal(tree.write(Path::new("in"), b"")), FileRefusal::ReadOnly);
     assert_eq!(refusal(tree.write(Path::new("sub/new"), b"")), FileRefusal::ReadOnly);
@@ -387,7 +391,7 @@ fn what_is_left_is_left_by_its_real_place() {
     bench.link("w/sub/up", "..");
     bench.link("w/sub/near", "deep");
     bench.link("w/in", "sub");
-    let left = Within::of(Some([Subtree::new(&bench.path("w/sub")).unwrap()]));
+    let left = AllOrOnly::of(Some([Subtree::new(&bench.path("w/sub")).unwrap()]));
     let whole = bench.tree();
     let tree = bench.tree().leaving(left);
     let at = |path: &str| bench.path("w").join(path);
@@ -414,11 +418,40 @@ fn what_is_left_is_left_by_its_real_place() {
     assert!(bench.path("w/file").exists() && bench.path("w/sub/new").exists());
 }
 
+/// The kernel breaks a walk over `..` off when anything is renamed meanwhile, wherever that is.
+#[test]
+fn a_rename_elsewhere_stops_no_walk() {
+    let (bench, elsewhere) = (Bench::new(), tempfile::tempdir().unwrap());
+    let [one, other] = ["one", "other"].map(|name| elsewhere.path().join(name));
+    fs::write(&one, "x").unwrap();
+    let tree = bench.tree();
+    let over = AtomicBool::new(false);
+    let (read, broken_off) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                fs::rename(&one, &other).unwrap();
+                fs::rename(&other, &one).unwrap();
+            }
+        });
+        let root = fs::File::open(bench.path("w")).unwrap();
+        let walk = || {
+            let (flags, resolve) = (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::BENEATH);
+            rustix::fs::openat2(&root, "sub/../file", flags, Mode::empty(), resolve)
+        };
+        // The control: without another try some of the walks end so.
+        let broken_off = (0..1_000_000).any(|_| matches!(walk(), Err(Errno::AGAIN)));
+        let read = (0..2000).all(|_| tree.read(&bench.path("w/sub/../file"), 100).is_ok());
+        over.store(true, Ordering::Relaxed);
+        (read, broken_off)
+    });
+    assert!(broken_off && read, "broken off: {broken_off}, read: {read}");
+}
+
 /// What is left can be a file, in a directory that is not.
 #[test]
 fn one_file_can_be_left() {
     let bench = Bench::new();
-    let left = Within::of(Some([Subtree::new(&bench.path("w/new")).unwrap()]));
+    let left = AllOrOnly::of(Some([Subtree::new(&bench.path("w/new")).unwrap()]));
     let tree = bench.tree().leaving(left);
     tree.write(&bench.path("w/new"), b"x").unwrap();
     assert_eq!(tree.read(&bench.path("w/new"), 10).unwrap(), b"x");

@@ -7,14 +7,14 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use ringfence_types::{Bytes, HeldChange, TransactionId};
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
+use ringfence_types::{ByteString, HeldChange, TransactionId};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, statat};
 use rustix::io::Errno;
 
 use super::examine::{MARK, MAX, Place, Scene, TOP, executes, setting_print};
-use super::finding::{Accepted, Finding, FindingKind, Reason};
+use super::finding::{Finding, FindingKind, Reason};
 use super::settings;
-use crate::git_config::{self, Setting};
+use crate::git_config::{self, GitSetting};
 use crate::survey::{open_directory, read_small};
 
 /// Names with a number that are tried for what is put aside. A command may have taken all of them.
@@ -23,7 +23,7 @@ const NUMBERED: u32 = 100;
 const RANDOM: u32 = 100;
 
 /// Makes these ineffective, and says what was done and what could not be.
-pub(super) fn neutralise(scene: &Scene<'_>, findings: &[Finding], accepted: &Accepted) -> Vec<HeldChange> {
+pub(super) fn neutralise(scene: &Scene<'_>, findings: &[Finding]) -> Vec<HeldChange> {
     let mut changes = Vec::new();
     let mut rest = findings;
     while let Some(first) = rest.first() {
@@ -32,20 +32,20 @@ pub(super) fn neutralise(scene: &Scene<'_>, findings: &[Finding], accepted: &Acc
         };
         let count = rest.iter().take_while(same).count().max(1);
         let (group, after) = rest.split_at(count.min(rest.len()));
-        changes.extend(one_entry(scene, group, accepted));
+        changes.extend(one_entry(scene, group));
         rest = after;
     }
     changes
 }
 
 /// All findings about one entry.
-fn one_entry(scene: &Scene<'_>, findings: &[Finding], accepted: &Accepted) -> Vec<HeldChange> {
+fn one_entry(scene: &Scene<'_>, findings: &[Finding]) -> Vec<HeldChange> {
     let Some(first) = findings.first() else { return Vec::new() };
     let Some(ground) = scene.grounds.get(first.ground) else { return Vec::new() };
     let path = ground.path.join(&first.directory).join(&first.name);
     let place = Place { scene, git: ground.path.join(&first.directory) };
-    let keep = |setting: &Setting| {
-        settings::is_harmless(setting, &place) || accepted.contains(&setting_print(&path, setting))
+    let keep = |setting: &GitSetting| {
+        settings::is_harmless(setting, &place) || scene.accepted.contains(&setting_print(&path, setting))
     };
     let done = match first.kind {
         FindingKind::Closed if first.name == TOP => open_up(ground.fd.as_fd()).map(|()| None),
@@ -53,15 +53,15 @@ fn one_entry(scene: &Scene<'_>, findings: &[Finding], accepted: &Accepted) -> Ve
             .and_then(|directory| with_write_access(&directory, || act(&directory, first, &keep))),
     };
     let kept = match &done {
-        Ok(kept) => kept.as_ref().map(|name| Bytes::from(path.with_file_name(name))),
+        Ok(kept) => kept.as_ref().map(|name| ByteString::from(path.with_file_name(name))),
         // It is gone, and with it what was wrong.
         Err(Errno::NOENT) => return Vec::new(),
         Err(_) => None,
     };
     let failure = done.err().map(|errno| format!("; it could not be made ineffective: {errno}"));
     let change = |finding: &Finding| HeldChange {
-        path: Bytes::from(path.as_path()),
-        rule: finding.kind.rule().to_owned(),
+        path: ByteString::from(path.as_path()),
+        rule: finding.kind.rule().into(),
         what: finding.kind.what() + failure.as_deref().unwrap_or_default(),
         kept: kept.clone(),
     };
@@ -71,12 +71,13 @@ fn one_entry(scene: &Scene<'_>, findings: &[Finding], accepted: &Accepted) -> Ve
 fn act(
     directory: &OwnedFd,
     finding: &Finding,
-    keep: &dyn Fn(&Setting) -> bool,
+    keep: &dyn Fn(&GitSetting) -> bool,
 ) -> Result<Option<OsString>, Errno> {
     match &finding.kind {
         FindingKind::Setting { .. } => rewrite(directory, &finding.name, keep),
         FindingKind::Entry(Reason::RebaseCommand) => comment_out(directory, &finding.name),
-        FindingKind::Entry(_) => put_aside(directory, &finding.name).map(Some),
+        FindingKind::Entry(Reason::HardLink) => separate(directory, &finding.name),
+        FindingKind::Entry(_) => put_down(directory, &finding.name).map(Some),
         FindingKind::Closed => make_listable(directory, &finding.name).map(|()| None),
     }
 }
@@ -96,12 +97,12 @@ fn with_write_access<T>(directory: &OwnedFd, attempt: impl Fn() -> Result<T, Err
 fn rewrite(
     directory: &OwnedFd,
     name: &OsStr,
-    keep: &dyn Fn(&Setting) -> bool,
+    keep: &dyn Fn(&GitSetting) -> bool,
 ) -> Result<Option<OsString>, Errno> {
     let content = read_small(directory.as_fd(), Path::new(name), MAX);
     match content.and_then(|content| git_config::without(&content, keep)) {
         Some(clean) => replace_or_put_aside(directory, name, &clean),
-        None => put_aside(directory, name).map(Some),
+        None => put_down(directory, name).map(Some),
     }
 }
 
@@ -116,7 +117,7 @@ fn replace_or_put_aside(
 
 fn comment_out(directory: &OwnedFd, name: &OsStr) -> Result<Option<OsString>, Errno> {
     let Some(content) = read_small(directory.as_fd(), Path::new(name), MAX) else {
-        return put_aside(directory, name).map(Some);
+        return put_down(directory, name).map(Some);
     };
     let mut clean = Vec::with_capacity(content.len());
     for line in content.split_inclusive(|byte| *byte == b'\n') {
@@ -128,12 +129,31 @@ fn comment_out(directory: &OwnedFd, name: &OsStr) -> Result<Option<OsString>, Er
     replace_or_put_aside(directory, name, &clean)
 }
 
+/// Puts a copy in the place of a file that has other names. What was there is left to those, so nothing is kept beside it.
+fn separate(directory: &OwnedFd, name: &OsStr) -> Result<Option<OsString>, Errno> {
+    let Some(content) = read_small(directory.as_fd(), Path::new(name), MAX) else {
+        return put_down(directory, name).map(Some);
+    };
+    let shared = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let kept = put_in_place(directory, name, &content, Mode::from_raw_mode(shared.st_mode & 0o777))?;
+    let aside = rustix::fs::statat(directory, &kept, AtFlags::SYMLINK_NOFOLLOW)?;
+    // The other names may have gone meanwhile, or another file may have come.
+    if (aside.st_dev, aside.st_ino) != (shared.st_dev, shared.st_ino) || aside.st_nlink < 2 {
+        return Ok(Some(kept));
+    }
+    rustix::fs::unlinkat(directory, &kept, AtFlags::empty())?;
+    Ok(None)
+}
+
 /// Puts a file with this content in the place of `name`, at once where the file system can exchange two names.
 fn replace(directory: &OwnedFd, name: &OsStr, content: &[u8]) -> Result<OsString, Errno> {
     let mode = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode & 0o666;
+    put_in_place(directory, name, content, Mode::from_raw_mode(mode | 0o200))
+}
+
+fn put_in_place(directory: &OwnedFd, name: &OsStr, content: &[u8], mode: Mode) -> Result<OsString, Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let create =
-        |fresh: &OsStr| rustix::fs::openat(directory, fresh, flags, Mode::from_raw_mode(mode | 0o200));
+    let create = |fresh: &OsStr| rustix::fs::openat(directory, fresh, flags, mode);
     let (fresh, fd) = free_name(name, create)?;
     let written = File::from(fd).write_all(content);
     if written.is_err() {
@@ -169,6 +189,25 @@ fn put_aside(directory: &OwnedFd, name: &OsStr) -> Result<OsString, Errno> {
         }
     };
     free_name(name, moved).map(|(fresh, ())| fresh)
+}
+
+/// Puts an entry aside. Of a link a file with its text is left: a link is followed whatever it is called. It is moved first, so
+/// that what is removed is what was looked at last.
+fn put_down(directory: &OwnedFd, name: &OsStr) -> Result<OsString, Errno> {
+    let aside = put_aside(directory, name)?;
+    let kind = FileType::from_raw_mode(statat(directory, &aside, AtFlags::SYMLINK_NOFOLLOW)?.st_mode);
+    let text = match kind {
+        FileType::Symlink => rustix::fs::readlinkat(directory, &aside, Vec::new())?.into_bytes(),
+        FileType::Fifo | FileType::CharacterDevice | FileType::BlockDevice => b"no file".to_vec(),
+        _ => return Ok(aside),
+    };
+    rustix::fs::unlinkat(directory, &aside, AtFlags::empty())?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // The text is for a reader. On a full disk the link is gone without it.
+    if let Ok(fd) = rustix::fs::openat(directory, &aside, flags, Mode::RUSR | Mode::WUSR) {
+        let _written = File::from(fd).write_all(&[&text, &b"\n"[..]].concat());
+    }
+    Ok(aside)
 }
 
 /// The first name of its kind with which `attempt` does not find something there.

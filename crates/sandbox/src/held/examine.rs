@@ -6,14 +6,18 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_types::Bytes;
-use rustix::fs::{AtFlags, Dir, FileType, Stat};
+use ringfence_types::ByteString;
+use rustix::fs::{Access, AtFlags, Dir, FileType, Stat};
 
-use super::finding::{Finding, FindingKind, Print, Reason};
+use super::finding::{Accepted, Finding, FindingKind, Print, Reason};
+use super::git_paths::{self, MAX_INDEX, ObjectFormat};
 use super::other_systems;
 use super::settings::{self, Leads};
-use crate::git_config::{self, Setting};
-use crate::survey::{Candidate, CandidateKind, Ground, destination, innermost, open_directory, read_small};
+use crate::git_config::{self, GitSetting};
+use crate::survey::{
+    Candidate, CandidateKind, RootHandle, destination, innermost, is_in_version_control, normalized,
+    open_directory, read_small, resolved,
+};
 
 /// Configurations, hooks and pointers that are larger are not read, and so not trusted.
 pub(super) const MAX: u64 = 1024 * 1024;
@@ -27,11 +31,25 @@ pub(super) const TOP: &str = ".";
 /// Where candidates are looked at.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
-    pub(super) grounds: &'a [Ground],
-    /// Places outside the roots that commands can write and nobody looks through.
+    pub(super) grounds: &'a [RootHandle],
+    /// Places outside the roots that commands can write and that are not looked through.
     pub(super) outside: &'a [PathBuf],
     /// What mounts kept as it was.
     pub(super) fixed: &'a BTreeSet<PathBuf>,
+    /// Where the user's own configuration sends git for hooks.
+    pub(super) hooks_of_user: &'a [PathBuf],
+    /// What was there at the start.
+    pub(super) accepted: &'a Accepted,
+    pub(super) mode: ExaminationMode,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExaminationMode {
+    /// Before anything ran: whatever is there is the host's, and so are the files that it leads to.
+    First,
+    Later,
+    /// Every finding that any session could have, whatever its roots are: no place counts as looked through.
+    Strictest,
 }
 
 impl Scene<'_> {
@@ -39,8 +57,50 @@ impl Scene<'_> {
         path.ancestors().any(|above| self.fixed.contains(above))
     }
 
-    fn is_inside(&self, path: &Path) -> bool {
-        innermost(self.grounds, path).is_some()
+    /// The place in a root that `path` leads to.
+    fn inside(&self, path: &Path) -> Option<(usize, PathBuf)> {
+        innermost(self.grounds, &resolved(path)?)
+    }
+
+    fn is_strictest(&self) -> bool {
+        self.mode == ExaminationMode::Strictest
+    }
+
+    /// Whether `path` leads, or may lead, where commands can write outside every root.
+    fn leads_out(&self, path: &Path) -> bool {
+        self.is_strictest() || resolved(path).is_none_or(|end| self.is_outside_for_commands(&end))
+    }
+
+    /// Whether files that are checked out at `path` would be files of a repository. Linked worktrees of a bare repository lie in
+    /// it, under names of their own.
+    fn is_in_repository(&self, path: &Path) -> bool {
+        const PARTS: &[&str] = &[
+            "branches",
+            "hooks",
+            "info",
+            "logs",
+            "modules",
+            "objects",
+            "refs",
+            "remotes",
+            "rr-cache",
+            "worktrees",
+        ];
+        let Some((ground, relative)) = innermost(self.grounds, path) else { return false };
+        let is_repository =
+            |at: &Path| Open::at(self, ground, at).is_some_and(|git| git.has("HEAD") && git.is_complete());
+        let part = |above: &Path| {
+            let below = relative.strip_prefix(above).ok().and_then(|below| below.iter().next());
+            below.is_none_or(|name| PARTS.iter().any(|part| name.eq_ignore_ascii_case(part)))
+        };
+        is_in_version_control(&relative.join("x"))
+            || relative.ancestors().any(|above| part(above) && is_repository(above))
+    }
+
+    /// Whether a path of a checkout is one that mounts keep as it was, in any checkout.
+    fn is_fixed_in_a_checkout(&self, path: &Path) -> bool {
+        let parts: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
+        self.fixed.iter().any(|fixed| parts.iter().any(|part| fixed.ends_with(part)))
     }
 
     fn is_outside_for_commands(&self, path: &Path) -> bool {
@@ -49,14 +109,25 @@ impl Scene<'_> {
 
     /// All findings of these candidates, one list for each root. Each once, in the order of their paths.
     pub(super) fn examine(&self, candidates: &[Vec<Candidate>]) -> Vec<Finding> {
-        let mut examiner = Examiner { scene: self, findings: BTreeSet::new(), seen: BTreeSet::new() };
-        for (ground, candidates) in candidates.iter().enumerate() {
-            candidates.iter().for_each(|candidate| examiner.candidate(ground, candidate));
-        }
-        let fixed = |finding: &Finding| {
-            let root = self.grounds.get(finding.ground).map(|ground| ground.path.as_path());
-            root.is_none_or(|root| self.is_fixed(&root.join(&finding.directory).join(&finding.name)))
+        let mut examiner = Examiner {
+            scene: self,
+            findings: BTreeSet::new(),
+            seen: BTreeSet::new(),
+            repositories: BTreeSet::new(),
+            read: BTreeSet::new(),
         };
+        let is_link =
+            |candidate: &&Candidate| matches!(candidate.kind, CandidateKind::Link | CandidateKind::InnerLink);
+        for (ground, candidates) in candidates.iter().enumerate() {
+            let others = candidates.iter().filter(|candidate| !is_link(candidate));
+            others.for_each(|candidate| examiner.candidate(ground, candidate));
+        }
+        // What a link means depends on whether it lies in a repository, and those are known now.
+        for (ground, candidates) in candidates.iter().enumerate() {
+            let links = candidates.iter().filter(is_link);
+            links.for_each(|candidate| examiner.link(ground, candidate));
+        }
+        let fixed = |finding: &Finding| self.is_fixed(&finding.path(self.grounds));
         examiner.findings.into_iter().filter(|finding| !fixed(finding)).collect()
     }
 }
@@ -64,7 +135,12 @@ impl Scene<'_> {
 struct Examiner<'s> {
     scene: &'s Scene<'s>,
     findings: BTreeSet<Finding>,
+    /// What was looked at as a repository.
     seen: BTreeSet<(usize, PathBuf)>,
+    /// What of it is one, of any system.
+    repositories: BTreeSet<(usize, PathBuf)>,
+    /// Configurations that others include.
+    read: BTreeSet<PathBuf>,
 }
 
 /// A directory below a root, held open.
@@ -94,13 +170,32 @@ impl Open {
         self.kind(name).is_some()
     }
 
+    /// Whether git finds what it needs of a repository besides `HEAD`.
+    fn is_complete(&self) -> bool {
+        self.has("commondir") || (self.has("objects") && self.has("refs"))
+    }
+
+    /// Whether this user has, or can take, a way into a directory. One of another user without any is of no use to commands, nor
+    /// to programs of this user.
+    fn may_be_used(&self, name: &OsStr) -> bool {
+        let own = self.stat(name).is_some_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw());
+        own || rustix::fs::accessat(&self.fd, name, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
+    }
+
+    /// What is in the files with these names, as one.
+    fn contents(&self, mut names: Vec<OsString>) -> Vec<u8> {
+        names.sort();
+        let content = |name: &OsString| self.identity(self.fd.as_fd(), name).unwrap_or_default();
+        names.iter().flat_map(|name| [name.as_bytes(), b"\0", &content(name), b"\0"].concat()).collect()
+    }
+
     fn read(&self, name: impl AsRef<OsStr>) -> Option<Vec<u8>> {
         read_small(self.fd.as_fd(), Path::new(name.as_ref()), MAX)
     }
 
     fn finding(&self, name: &OsStr, kind: FindingKind, content: &[u8]) -> Finding {
         let path = self.absolute.join(name);
-        let print = Print::of(&[path.as_os_str().as_bytes(), kind.rule().as_bytes(), content]);
+        let print = Print::of(&[path.as_os_str().as_bytes(), kind.rule().word().as_bytes(), content]);
         Finding { ground: self.ground, directory: self.relative.clone(), name: name.to_owned(), kind, print }
     }
 
@@ -136,13 +231,28 @@ impl Examiner<'_> {
             CandidateKind::Head => self.repository(ground, relative, Certainty::ByContent),
             CandidateKind::OtherSystem => self.other_system(ground, relative),
             CandidateKind::Subversion => self.subversion(ground, relative),
-            CandidateKind::Link => self.link(ground, relative),
+            CandidateKind::Link | CandidateKind::InnerLink => self.link(ground, candidate),
             CandidateKind::Closed => self.closed(ground, relative),
         }
     }
 
     fn note(&mut self, finding: Finding) {
         let _known = self.findings.insert(finding);
+    }
+
+    /// A file that is trusted for what is in it has one name. Git of the host writes some files in place, such as the message of
+    /// a commit, and would write a trusted file through a second name of it. The names that a file of the host has are known by
+    /// their number.
+    fn only_name(&mut self, directory: &Open, name: impl AsRef<OsStr>) {
+        let name = name.as_ref();
+        let shared = directory.stat(name).filter(|stat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink > 1
+        });
+        if let Some(stat) = shared {
+            let names = format!("{} {} {}", stat.st_dev, stat.st_ino, stat.st_nlink);
+            let kind = FindingKind::Entry(Reason::HardLink);
+            self.note(directory.finding(name, kind, names.as_bytes()));
+        }
     }
 
     fn parent(&self, ground: usize, relative: &Path) -> Option<(Open, OsString)> {
@@ -152,8 +262,13 @@ impl Examiner<'_> {
 
     fn git_entry(&mut self, ground: usize, relative: &Path) {
         let Some((parent, name)) = self.parent(ground, relative) else { return };
+        self.only_name(&parent, &name);
+        self.hooks_of_user(&parent.absolute);
         match parent.kind(&name) {
             None => {}
+            Some(_) if self.scene.is_in_repository(&parent.absolute) => {
+                self.note(parent.entry(&name, Reason::InnerCheckout));
+            }
             Some(FileType::Directory) => self.repository(ground, relative, Certainty::ByName),
             Some(FileType::RegularFile) if self.is_own_pointer(&parent, &name) => {}
             Some(FileType::RegularFile) => self.note(parent.entry(&name, Reason::GitFile)),
@@ -165,11 +280,37 @@ impl Examiner<'_> {
     fn is_own_pointer(&self, parent: &Open, name: &OsStr) -> bool {
         let Some(content) = parent.read(name) else { return false };
         let Some(path) = content.strip_prefix(b"gitdir: ") else { return content.is_empty() };
-        let target = destination(&parent.absolute.join(one_line(path)));
+        let Some(target) = one_line(path).and_then(|path| resolved(&parent.absolute.join(path))) else {
+            return false;
+        };
         // The configuration of a repository of the host is for its own checkouts: a path in it that is not absolute would
         // be taken from this one.
-        let foreign = self.scene.is_fixed(&target.join("config")) && !is_part(&target);
-        self.scene.is_inside(&target) && !foreign
+        let foreign = self.scene.is_fixed(&target.join("config")) && !self.is_part(&target);
+        innermost(self.scene.grounds, &target).is_some() && !foreign && !self.scene.is_strictest()
+    }
+
+    /// Whether `git` is the part of a repository of the host that has a checkout of its own.
+    fn is_part(&self, git: &Path) -> bool {
+        let holds = |above: &Path| above.ends_with("worktrees") || above.ends_with("modules");
+        let of_host = |git: &Path| self.scene.is_fixed(&git.join("config"));
+        git.ancestors().skip(1).filter(|above| holds(above)).any(|above| above.parent().is_some_and(of_host))
+    }
+
+    /// A directory in `from`. A link is followed where it leads to what is looked through; any other is a finding.
+    fn step(&mut self, from: &Open, name: impl AsRef<OsStr>, reason: Reason) -> Option<Open> {
+        let name = name.as_ref();
+        match from.kind(name)? {
+            FileType::Directory => Open::at(self.scene, from.ground, &from.relative.join(name)),
+            FileType::Symlink => {
+                let place = self.scene.inside(&from.absolute.join(name));
+                let open = place.and_then(|(ground, relative)| Open::at(self.scene, ground, &relative));
+                if open.is_none() || self.scene.is_strictest() {
+                    self.note(from.entry(name, reason));
+                }
+                open
+            }
+            _ => None,
+        }
     }
 
     fn repository(&mut self, ground: usize, relative: &Path, certainty: Certainty) {
@@ -177,38 +318,99 @@ impl Examiner<'_> {
             return;
         }
         let Some(git) = Open::at(self.scene, ground, relative) else { return };
-        let complete = git.has("commondir") || (git.has("objects") && git.has("refs"));
-        if certainty == Certainty::ByContent && !(complete && git.has("HEAD")) {
+        if certainty == Certainty::ByContent && !(git.is_complete() && git.has("HEAD")) {
             return;
         }
-        self.configuration(&git, "config");
-        self.configuration(&git, "config.worktree");
+        self.repositories.insert((ground, relative.to_owned()));
+        self.hooks_of_user(&git.absolute);
+        for name in ["config", "config.worktree"] {
+            if git.has(name) {
+                self.configuration(&git, &git, OsStr::new(name));
+            }
+        }
         self.entries(&git, "hooks", Reason::Hook);
-        self.entries(&git, "remotes", Reason::LegacyRemote);
-        self.entries(&git, "branches", Reason::LegacyRemote);
+        self.legacy_remotes(&git, "remotes");
+        self.legacy_remotes(&git, "branches");
         self.common_dir(&git);
         self.alternates(&git);
         self.attributes(&git);
         self.rebase(&git);
+        self.mailbox(&git);
+        self.cherry_pick(&git);
+        self.index(&git, "index");
+        self.conflicts(&git);
+        if let Some(sapling) = self.step(&git, "sl", Reason::OtherSystem) {
+            self.plain_files(&sapling, &["config", "hgrc"]);
+        }
     }
 
-    fn configuration(&mut self, git: &Open, name: &str) {
-        if !git.has(name) {
-            return;
-        }
-        let located = git.read(name).map(|content| git_config::locate(&content));
+    /// The configuration `name` in `directory`, for the repository `git`.
+    fn configuration(&mut self, git: &Open, directory: &Open, name: &OsStr) {
+        self.only_name(directory, name);
+        let located = directory.read(name).map(|content| git_config::locate(&content));
         let Some(located) = located.filter(|located| located.bad.is_none()) else {
-            self.note(git.entry(name, Reason::UnreadableConfig));
-            return;
+            return self.note(directory.entry(name, Reason::UnreadableConfig));
         };
         let place = Place { scene: self.scene, git: git.absolute.clone() };
-        let bad = located.settings.iter().filter(|(setting, _)| !settings::is_harmless(setting, &place));
-        for (setting, _) in bad {
-            // Whoever reads it may sit at a terminal.
-            let shown = Bytes::from(setting.name().as_str()).display();
+        let path = directory.absolute.join(name);
+        for (setting, _) in located.settings.iter().filter(|(known, _)| !settings::is_harmless(known, &place))
+        {
+            // Its reader may sit at a terminal.
+            let shown = ByteString::from(setting.name().as_str()).display();
             let kind = FindingKind::Setting { name: shown };
-            let print = setting_print(&git.absolute.join(name), setting);
-            self.note(Finding { print, ..git.finding(OsStr::new(name), kind, b"") });
+            let print = setting_print(&path, setting);
+            self.note(Finding { print, ..directory.finding(name, kind, b"") });
+            // A setting that came from inside is taken out, and then leads nowhere.
+            if self.scene.mode != ExaminationMode::Later || self.scene.accepted.contains(&print) {
+                self.led_to(git, directory, setting);
+            }
+        }
+    }
+
+    /// What a setting of the host leads to, where commands can change it.
+    fn led_to(&mut self, git: &Open, directory: &Open, setting: &GitSetting) {
+        let Some(path) = one_line(&setting.value).filter(|path| !path.starts_with("~")) else { return };
+        match (setting.section.as_slice(), setting.key.as_slice()) {
+            (b"include" | b"includeif", b"path") => self.included(git, &directory.absolute.join(path)),
+            (b"core", b"hookspath") => {
+                let bases = [Some(git.absolute.as_path()), git.absolute.parent()];
+                let places: Vec<PathBuf> = bases.into_iter().flatten().map(|base| base.join(path)).collect();
+                places.iter().for_each(|place| self.hooks_of_host(place));
+            }
+            _ => {}
+        }
+    }
+
+    fn included(&mut self, git: &Open, path: &Path) {
+        let Some((ground, relative)) = self.scene.inside(path) else { return };
+        let Some((directory, name)) = self.parent(ground, &relative) else { return };
+        let new = self.read.insert(directory.absolute.join(&name));
+        // Git stops at a file that it cannot read, so one that is no configuration does nothing. It does not stop at a zero byte.
+        let refused = |content: Vec<u8>| {
+            !git_config::has_zero_byte(&content) && git_config::locate(&content).bad.is_some()
+        };
+        let stops = directory.read(&name).is_some_and(refused);
+        if new && directory.kind(&name).is_some() && !stops {
+            self.configuration(git, &directory, &name);
+        }
+    }
+
+    /// Hooks that the user's own configuration takes from every checkout.
+    fn hooks_of_user(&mut self, checkout: &Path) {
+        let hooks = self.scene.hooks_of_user.iter().filter(|path| path.is_relative());
+        hooks.for_each(|path| self.hooks_of_host(&checkout.join(path)));
+    }
+
+    /// Hooks that the host keeps in its work. Other files beside them are no hooks. Husky's are wrappers for those one level up.
+    fn hooks_of_host(&mut self, path: &Path) {
+        let above = path.ends_with("_").then(|| path.parent()).flatten();
+        for path in [Some(path), above].into_iter().flatten() {
+            let Some((ground, relative)) = self.scene.inside(path) else { continue };
+            let Some(hooks) = Open::at(self.scene, ground, &relative) else { continue };
+            for name in HOOKS.iter().filter(|name| hooks.has(name)) {
+                self.only_name(&hooks, name);
+                self.note(hooks.entry(name, Reason::Hook));
+            }
         }
     }
 
@@ -224,20 +426,49 @@ impl Examiner<'_> {
         let Some((directory, names)) = listed else {
             return self.note(git.entry(name, reason));
         };
-        let live = names.iter().filter(|name| !is_inert(name));
-        self.findings.extend(live.map(|name| directory.entry(name, reason)));
+        for name in names.iter().filter(|name| !is_inert(name)) {
+            self.only_name(&directory, name);
+            self.note(directory.entry(name, reason));
+        }
+    }
+
+    /// A remote can have any name, also one of those that are kept, so the directory is one thing.
+    fn legacy_remotes(&mut self, git: &Open, name: &str) {
+        match git.kind(name) {
+            None => {}
+            Some(FileType::Directory) => {
+                let listed = Open::at(self.scene, git.ground, &git.relative.join(name))
+                    .and_then(|remotes| names(&remotes.fd).map(|names| (remotes, names)));
+                let content = match listed {
+                    Some((_, names)) if names.is_empty() => return,
+                    Some((remotes, names)) => {
+                        names.iter().for_each(|name| self.only_name(&remotes, name));
+                        remotes.contents(names)
+                    }
+                    None => git.identity(git.fd.as_fd(), OsStr::new(name)).unwrap_or_default(),
+                };
+                let kind = FindingKind::Entry(Reason::LegacyRemote);
+                self.note(git.finding(OsStr::new(name), kind, &content));
+            }
+            Some(_) => self.note(git.entry(name, Reason::LegacyRemote)),
+        }
     }
 
     fn common_dir(&mut self, git: &Open) {
         if !git.has("commondir") {
             return;
         }
-        let target = git.read("commondir").map(|content| destination(&git.absolute.join(one_line(&content))));
+        self.only_name(git, "commondir");
+        let content = git.read("commondir");
+        let target = content.and_then(|content| resolved(&git.absolute.join(one_line(&content)?)));
         let own = target.filter(|target| self.may_share(git, target));
-        match own.and_then(|target| innermost(self.scene.grounds, &target)) {
+        let place = own.and_then(|target| innermost(self.scene.grounds, &target));
+        if place.is_none() || self.scene.is_strictest() {
+            self.note(git.entry("commondir", Reason::CommonDir));
+        }
+        if let Some((ground, relative)) = place {
             // It need have no HEAD of its own.
-            Some((ground, relative)) => self.repository(ground, &relative, Certainty::ByName),
-            None => self.note(git.entry("commondir", Reason::CommonDir)),
+            self.repository(ground, &relative, Certainty::ByName);
         }
     }
 
@@ -248,11 +479,15 @@ impl Examiner<'_> {
     }
 
     fn alternates(&mut self, git: &Open) {
-        let Some(info) = Open::at(self.scene, git.ground, &git.relative.join("objects/info")) else { return };
+        let Some(objects) = self.step(git, "objects", Reason::Shortcut) else { return };
+        let Some(info) = self.step(&objects, "info", Reason::Shortcut) else { return };
         let Some(kind) = info.kind("alternates") else { return };
-        let objects = git.absolute.join("objects");
-        let leads =
-            |line: &[u8]| self.scene.is_outside_for_commands(&destination(&objects.join(one_line(line))));
+        self.only_name(&info, "alternates");
+        // Git takes a line in quotes for a path with escapes.
+        let leads = |line: &[u8]| {
+            line.starts_with(b"\"")
+                || one_line(line).is_none_or(|path| self.scene.leads_out(&objects.absolute.join(path)))
+        };
         let bad = match info.read("alternates").filter(|_| kind == FileType::RegularFile) {
             Some(content) => content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).any(leads),
             None => true,
@@ -262,28 +497,104 @@ impl Examiner<'_> {
         }
     }
 
-    /// They choose among drivers: the configuration of the host may define some.
+    /// They choose among drivers: the configuration of the host may define some, of the repository or of the user.
     fn attributes(&mut self, git: &Open) {
-        if !self.scene.is_fixed(&git.absolute.join("config")) {
-            return;
-        }
-        let Some(info) = Open::at(self.scene, git.ground, &git.relative.join("info")) else { return };
+        let Some(info) = self.step(git, "info", Reason::Shortcut) else { return };
         if info.has("attributes") {
+            self.only_name(&info, "attributes");
             self.note(info.entry("attributes", Reason::Attributes));
         }
     }
 
     fn rebase(&mut self, git: &Open) {
         const LIST: &str = "git-rebase-todo";
-        let Some(rebase) = Open::at(self.scene, git.ground, &git.relative.join("rebase-merge")) else {
-            return;
-        };
-        if !rebase.has(LIST) {
+        let Some(rebase) = self.step(git, "rebase-merge", Reason::Shortcut) else { return };
+        [LIST, "strategy"].iter().for_each(|name| self.only_name(&rebase, name));
+        let executes = |content: Vec<u8>| content.split(|byte| *byte == b'\n').any(executes);
+        if rebase.has(LIST) && rebase.read(LIST).is_none_or(executes) {
+            self.note(rebase.entry(LIST, Reason::RebaseCommand));
+        }
+        let known = |content: Vec<u8>| settings::is_strategy(content.trim_ascii_end());
+        if rebase.has("strategy") && !rebase.read("strategy").is_some_and(known) {
+            self.note(rebase.entry("strategy", Reason::MergeStrategy));
+        }
+    }
+
+    /// Patches that `git am` or `git rebase` applies when it goes on, and the options it hands to `git apply`. With
+    /// `--unsafe-paths` a patch writes hooks and files outside of the checkout.
+    fn mailbox(&mut self, git: &Open) {
+        const OPTIONS: &str = "apply-opt";
+        let Some(mailbox) = self.step(git, "rebase-apply", Reason::Shortcut) else { return };
+        self.only_name(&mailbox, OPTIONS);
+        let plain = |content: Vec<u8>| settings::are_plain_apply_options(&content);
+        if mailbox.has(OPTIONS) && !mailbox.read(OPTIONS).is_some_and(plain) {
+            self.note(mailbox.entry(OPTIONS, Reason::ApplyOptions));
+        }
+    }
+
+    /// An index, and the one that it is based on.
+    fn index(&mut self, git: &Open, name: &str) {
+        if !git.has(name) {
             return;
         }
-        let executes = |content: Vec<u8>| content.split(|byte| *byte == b'\n').any(executes);
-        if rebase.read(LIST).is_none_or(executes) {
-            self.note(rebase.entry(LIST, Reason::RebaseCommand));
+        self.only_name(git, name);
+        let format = self.object_format(git);
+        let content = read_small(git.fd.as_fd(), Path::new(name), MAX_INDEX);
+        let shared =
+            content.zip(format).and_then(|(content, format)| git_paths::checked_index(&content, format));
+        match shared {
+            // One that is based on others is none that others are based on.
+            Some(shared) if name == "index" => shared.iter().for_each(|base| self.index(git, base)),
+            Some(_) => {}
+            None => self.note(git.entry(name, Reason::Index)),
+        }
+    }
+
+    /// As the configuration of the repository says it. `None` where it says two things.
+    fn object_format(&self, git: &Open) -> Option<ObjectFormat> {
+        let common = git.read("commondir").and_then(|content| {
+            let (ground, relative) = self.scene.inside(&git.absolute.join(one_line(&content)?))?;
+            Open::at(self.scene, ground, &relative)
+        });
+        let settings =
+            git_config::parse(&common.as_ref().unwrap_or(git).read("config").unwrap_or_default()).settings;
+        let mut formats = settings.iter().filter(|setting| {
+            setting.section == b"extensions" && setting.subsection.is_none() && setting.key == b"objectformat"
+        });
+        let is_long = |setting: &GitSetting| setting.value.eq_ignore_ascii_case(b"sha256");
+        match formats.next() {
+            None => Some(ObjectFormat::Sha1),
+            Some(first) if formats.any(|next| is_long(next) != is_long(first)) => None,
+            Some(first) if is_long(first) => Some(ObjectFormat::Sha256),
+            Some(_) => Some(ObjectFormat::Sha1),
+        }
+    }
+
+    /// What `rerere` knows of: `git commit` writes what was recorded into files with these names.
+    fn conflicts(&mut self, git: &Open) {
+        const LIST: &str = "MERGE_RR";
+        if !git.has(LIST) {
+            return;
+        }
+        self.only_name(git, LIST);
+        let is_held = |path: &Path| self.scene.is_fixed_in_a_checkout(path);
+        if !git.read(LIST).is_some_and(|content| git_paths::is_plain_conflicts(&content, &is_held)) {
+            self.note(git.entry(LIST, Reason::Conflicts));
+        }
+    }
+
+    /// A cherry-pick or revert that waits to go on.
+    fn cherry_pick(&mut self, git: &Open) {
+        let Some(sequencer) = self.step(git, "sequencer", Reason::Shortcut) else { return };
+        self.only_name(&sequencer, "opts");
+        let known = |content: Vec<u8>| {
+            let config = git_config::parse(&content);
+            let strategies = config.settings.iter().filter(|setting| setting.key == b"strategy");
+            config.bad.is_none()
+                && strategies.into_iter().all(|setting| settings::is_strategy(&setting.value))
+        };
+        if sequencer.has("opts") && !sequencer.read("opts").is_some_and(known) {
+            self.note(sequencer.entry("opts", Reason::MergeStrategy));
         }
     }
 
@@ -291,52 +602,115 @@ impl Examiner<'_> {
         let Some((parent, name)) = self.parent(ground, relative) else { return };
         let known = other_systems::FILES.iter().find(|(system, _)| name.eq_ignore_ascii_case(system));
         let Some((system, files)) = known else { return };
-        if parent.kind(&name) != Some(FileType::Directory) {
-            return;
+        if parent.kind(&name) == Some(FileType::Symlink) {
+            self.note(parent.entry(&name, Reason::OtherSystem));
         }
-        for file in *files {
-            let path = relative.join(file);
-            let Some((directory, file_name)) = self.parent(ground, &path) else { continue };
-            let Some(kind) = directory.kind(&file_name) else { continue };
-            let content = directory.read(&file_name).filter(|_| kind == FileType::RegularFile);
-            if !content.is_some_and(|content| other_systems::is_harmless(file, &content)) {
-                self.note(directory.entry(&file_name, Reason::OtherSystem));
-            }
-        }
+        let Some(directory) = self.step(&parent, &name, Reason::OtherSystem) else { return };
+        self.plain_files(&directory, files);
         if *system == ".jj" {
-            self.shared_jj(ground, relative);
+            self.jujutsu(&directory);
         }
     }
 
-    /// `.jj/repo` is a file where a repository has several checkouts.
-    fn shared_jj(&mut self, ground: usize, relative: &Path) {
-        let Some(jj) = Open::at(self.scene, ground, relative) else { return };
-        let Some(content) = jj.read("repo") else { return };
-        if !self.scene.is_inside(&destination(&jj.absolute.join(one_line(&content)))) {
-            self.note(jj.entry("repo", Reason::OtherSystem));
+    /// Files that must say nothing which executes. A link on the way to one is as good as the file.
+    fn plain_files(&mut self, directory: &Open, files: &[&str]) {
+        for file in files {
+            let Some((above, name)) = file.rsplit_once('/') else {
+                self.plain_file(directory, file, file);
+                continue;
+            };
+            if let Some(above) = self.step(directory, above, Reason::OtherSystem) {
+                self.plain_file(&above, name, file);
+            }
         }
+    }
+
+    fn plain_file(&mut self, directory: &Open, name: &str, file: &str) {
+        let Some(kind) = directory.kind(name) else { return };
+        self.only_name(directory, name);
+        let content = directory.read(name).filter(|_| kind == FileType::RegularFile);
+        if !content.is_some_and(|content| other_systems::is_harmless(file, &content)) {
+            self.note(directory.entry(name, Reason::OtherSystem));
+        }
+    }
+
+    /// `.jj/repo` is a file where a repository has several checkouts. Either has a git repository that it fetches with.
+    fn jujutsu(&mut self, jj: &Open) {
+        let repository = match jj.kind("repo") {
+            Some(FileType::RegularFile) => self.pointed_at(jj, "repo"),
+            Some(_) => self.step(jj, "repo", Reason::OtherSystem),
+            None => None,
+        };
+        let Some(repository) = repository else { return };
+        self.plain_files(&repository, &["config.toml"]);
+        if let Some(store) = self.step(&repository, "store", Reason::OtherSystem)
+            && store.has("git_target")
+        {
+            let _git = self.pointed_at(&store, "git_target");
+        }
+    }
+
+    /// The directory that a file of one line leads to. One that is not looked through is a finding about the file.
+    fn pointed_at(&mut self, directory: &Open, name: &str) -> Option<Open> {
+        self.only_name(directory, name);
+        let content = directory.read(name);
+        let target = content.and_then(|content| Some(directory.absolute.join(one_line(&content)?)));
+        let place = target.and_then(|target| self.scene.inside(&target));
+        if place.is_none() || self.scene.is_strictest() {
+            self.note(directory.entry(name, Reason::OtherSystem));
+        }
+        let (ground, relative) = place?;
+        let open = Open::at(self.scene, ground, &relative);
+        self.repositories.extend(open.is_some().then_some((ground, relative)));
+        open
     }
 
     fn subversion(&mut self, ground: usize, relative: &Path) {
         let Some(repository) = Open::at(self.scene, ground, relative) else { return };
         if repository.has("format") && repository.has("db") {
+            self.repositories.insert((ground, relative.to_owned()));
             self.entries(&repository, "hooks", Reason::SubversionHook);
         }
     }
 
-    fn link(&mut self, ground: usize, relative: &Path) {
-        let Some((parent, name)) = self.parent(ground, relative) else { return };
-        if parent.kind(&name) == Some(FileType::Symlink)
-            && self.scene.is_outside_for_commands(&destination(&parent.absolute.join(&name)))
-        {
+    fn link(&mut self, ground: usize, candidate: &Candidate) {
+        let Some((parent, name)) = self.parent(ground, &candidate.relative) else { return };
+        let inside = self.is_in_repository(ground, &candidate.relative);
+        match parent.kind(&name) {
+            Some(FileType::Symlink) => {}
+            Some(FileType::Fifo | FileType::CharacterDevice | FileType::BlockDevice) if inside => {
+                return self.note(parent.entry(&name, Reason::Pipe));
+            }
+            _ => return,
+        }
+        let leads_out = candidate.kind == CandidateKind::Link && self.leads_out(&parent.absolute.join(&name));
+        if leads_out {
             self.note(parent.entry(&name, Reason::Link));
         }
+        if inside && (!leads_out || self.scene.is_strictest()) && !is_customary(&parent, &name) {
+            self.note(parent.entry(&name, Reason::InnerLink));
+        }
+    }
+
+    fn leads_out(&self, link: &Path) -> bool {
+        // Behind a name that is missing the text says where it leads once that name is a directory.
+        let end = || resolved(link).unwrap_or_else(|| normalized(&destination(link)));
+        self.scene.is_strictest() || self.scene.is_outside_for_commands(&end())
+    }
+
+    /// Version control opens most of its files by name and follows a link in its place: `git commit` would write the message of a
+    /// command into a file of the user's choice, or of the command's.
+    fn is_in_repository(&self, ground: usize, relative: &Path) -> bool {
+        let known = |above: &Path| self.repositories.contains(&(ground, above.to_owned()));
+        is_in_version_control(relative) || relative.ancestors().skip(1).any(known)
     }
 
     fn closed(&mut self, ground: usize, relative: &Path) {
         if relative.as_os_str().is_empty() {
             self.closed_top(ground);
-        } else if let Some((parent, name)) = self.parent(ground, relative) {
+        } else if let Some((parent, name)) = self.parent(ground, relative)
+            && parent.may_be_used(&name)
+        {
             let finding = parent.finding(&name, FindingKind::Closed, b"");
             self.note(finding);
         }
@@ -346,14 +720,30 @@ impl Examiner<'_> {
     fn closed_top(&mut self, ground: usize) {
         let Some(root) = self.scene.grounds.get(ground) else { return };
         let kind = FindingKind::Closed;
-        let print = Print::of(&[root.path.as_os_str().as_bytes(), kind.rule().as_bytes(), b""]);
+        let print = Print::of(&[root.path.as_os_str().as_bytes(), kind.rule().word().as_bytes(), b""]);
         let name = OsString::from(TOP);
         self.note(Finding { ground, directory: PathBuf::new(), name, kind, print });
     }
 }
 
+/// Links that version control makes itself and does not write through: an old form of `HEAD`, and locks of Mercurial and Sapling,
+/// whose text is no path.
+fn is_customary(directory: &Open, name: &OsStr) -> bool {
+    let text = rustix::fs::readlinkat(&directory.fd, name, Vec::new()).map(std::ffi::CString::into_bytes);
+    let text = text.unwrap_or_default();
+    let path = Path::new(OsStr::from_bytes(&text));
+    let is_ref = path.starts_with("refs") && !path.iter().any(|part| part == "..");
+    let of_mercurial =
+        || directory.absolute.iter().any(|part| part == ".hg" || part == ".sl" || part == "sl");
+    match name.as_bytes() {
+        b"HEAD" => is_ref,
+        b"lock" | b"wlock" => of_mercurial(),
+        _ => false,
+    }
+}
+
 /// What a setting is recognised by.
-pub(super) fn setting_print(config: &Path, setting: &Setting) -> Print {
+pub(super) fn setting_print(config: &Path, setting: &GitSetting) -> Print {
     Print::of(&[config.as_os_str().as_bytes(), setting.name().as_bytes(), &setting.value])
 }
 
@@ -372,23 +762,29 @@ pub(super) struct Place<'s> {
 impl Leads for Place<'_> {
     fn leads_out(&self, path: &Path) -> bool {
         let bases = [Some(self.git.as_path()), self.git.parent()];
-        bases
-            .into_iter()
-            .flatten()
-            .any(|base| self.scene.is_outside_for_commands(&destination(&base.join(path))))
+        bases.into_iter().flatten().any(|base| self.scene.leads_out(&base.join(path)))
     }
 
-    /// Its own directory, or for the module of a repository any directory that is no root.
+    /// Its own directory, or for the module of a repository a directory that leads back to it. Git of the host would write the
+    /// files of the repository into any other.
     fn is_checkout(&self, path: &Path) -> bool {
-        let checkout = destination(&self.git.join(path));
+        let Some(checkout) = resolved(&self.git.join(path)) else { return false };
         let is_root = self.scene.grounds.iter().any(|ground| ground.path == checkout);
-        Some(checkout.as_path()) == self.git.parent() || (self.scene.is_inside(&checkout) && !is_root)
+        let is_module = || !is_root && !self.scene.is_strictest() && self.leads_back(&checkout);
+        !self.scene.is_in_repository(&checkout)
+            && (Some(checkout.as_path()) == self.git.parent() || is_module())
     }
 }
 
-/// Part of a repository that has a checkout of its own.
-fn is_part(git: &Path) -> bool {
-    git.ancestors().skip(1).any(|above| above.ends_with("worktrees") || above.ends_with("modules"))
+impl Place<'_> {
+    fn leads_back(&self, checkout: &Path) -> bool {
+        let place = innermost(self.scene.grounds, checkout);
+        let directory = place.and_then(|(ground, relative)| Open::at(self.scene, ground, &relative));
+        let pointer = directory.and_then(|directory| directory.read(".git"));
+        let target =
+            pointer.as_deref().and_then(|content| content.strip_prefix(b"gitdir: ")).and_then(one_line);
+        target.is_some_and(|target| resolved(&checkout.join(target)).as_ref() == Some(&self.git))
+    }
 }
 
 /// `*.sample` and `*.tmpl` are examples: neither git nor Subversion executes them.
@@ -402,7 +798,9 @@ fn is_marked(name: &[u8]) -> bool {
 }
 
 pub(super) fn executes(line: &[u8]) -> bool {
-    let command = line.trim_ascii_start().split(u8::is_ascii_whitespace).next().unwrap_or_default();
+    // Git ends the name of a command at a zero byte too.
+    let ends = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0;
+    let command = line.trim_ascii_start().split(ends).next().unwrap_or_default();
     matches!(command, b"exec" | b"x")
 }
 
@@ -418,8 +816,41 @@ fn names(directory: &OwnedFd) -> Option<Vec<OsString>> {
     (names.len() <= MOST_ENTRIES).then_some(names)
 }
 
-/// The path in a file of one line.
-fn one_line(line: &[u8]) -> &Path {
+/// The path in a file of one line. `None` with a zero byte in it, at which some programs stop and others do not.
+fn one_line(line: &[u8]) -> Option<&Path> {
     let end = line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
-    Path::new(OsStr::from_bytes(line.get(..end).unwrap_or_default()))
+    let path = line.get(..end).filter(|path| !path.contains(&0))?;
+    Some(Path::new(OsStr::from_bytes(path)))
 }
+
+/// The hooks of githooks(5).
+const HOOKS: &[&str] = &[
+    "applypatch-msg",
+    "commit-msg",
+    "fsmonitor-watchman",
+    "p4-changelist",
+    "p4-post-changelist",
+    "p4-pre-submit",
+    "p4-prepare-changelist",
+    "post-applypatch",
+    "post-checkout",
+    "post-commit",
+    "post-index-change",
+    "post-merge",
+    "post-receive",
+    "post-rewrite",
+    "post-update",
+    "pre-applypatch",
+    "pre-auto-gc",
+    "pre-commit",
+    "pre-merge-commit",
+    "pre-push",
+    "pre-rebase",
+    "pre-receive",
+    "prepare-commit-msg",
+    "proc-receive",
+    "push-to-checkout",
+    "reference-transaction",
+    "sendemail-validate",
+    "update",
+];

@@ -1,11 +1,14 @@
 //! One thing that would make a program of the host execute what came from inside.
 
+use ringfence_types::RuleId;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+
+use crate::survey::RootHandle;
 
 /// What a finding is recognised by later: its place and its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -39,6 +42,11 @@ pub(super) struct Finding {
 }
 
 impl Finding {
+    pub(super) fn path(&self, grounds: &[RootHandle]) -> PathBuf {
+        let root = grounds.get(self.ground).map(|ground| ground.path.as_path()).unwrap_or(Path::new(""));
+        root.join(&self.directory).join(&self.name)
+    }
+
     pub(super) fn place(&self) -> (usize, PathBuf, OsString) {
         (self.ground, self.directory.clone(), self.name.clone())
     }
@@ -68,20 +76,51 @@ pub(super) enum Reason {
     OtherSystem,
     SubversionHook,
     RebaseCommand,
+    MergeStrategy,
+    ApplyOptions,
+    Shortcut,
+    /// A link in the directory of a version control system.
+    InnerLink,
+    /// A pipe or a device in the directory of a version control system.
+    Pipe,
+    /// An index whose paths git would not have put there.
+    Index,
+    /// A list of conflicts like that.
+    Conflicts,
+    /// A checkout in a git directory.
+    InnerCheckout,
+    /// A file that is trusted and has another name too.
+    HardLink,
 }
 
 impl FindingKind {
-    pub(super) fn rule(&self) -> &'static str {
+    /// Whether an entry is found for the place it is in, whatever its name is.
+    pub(super) fn is_of_place(&self) -> bool {
+        matches!(self, Self::Entry(Reason::InnerLink | Reason::Pipe | Reason::HardLink))
+    }
+
+    pub(super) fn rule(&self) -> RuleId {
         match self {
-            Self::Setting { .. } | Self::Entry(Reason::UnreadableConfig) => "held.git-config",
-            Self::Entry(Reason::Hook) => "held.git-hook",
-            Self::Entry(Reason::CommonDir | Reason::GitFile | Reason::GitLink) => "held.git-pointer",
-            Self::Entry(Reason::LegacyRemote | Reason::Alternates) => "held.git-remote",
-            Self::Entry(Reason::Attributes) => "held.git-attributes",
-            Self::Entry(Reason::RebaseCommand) => "held.git-rebase",
-            Self::Entry(Reason::Link) => "held.link",
-            Self::Entry(Reason::OtherSystem | Reason::SubversionHook) => "held.version-control",
-            Self::Closed => "held.closed-directory",
+            Self::Setting { .. } | Self::Entry(Reason::UnreadableConfig) => RuleId::HeldGitConfig,
+            Self::Entry(Reason::Hook) => RuleId::HeldGitHook,
+            Self::Entry(
+                Reason::CommonDir
+                | Reason::GitFile
+                | Reason::GitLink
+                | Reason::InnerCheckout
+                | Reason::Shortcut,
+            ) => RuleId::HeldGitPointer,
+            Self::Entry(Reason::Index | Reason::Conflicts) => RuleId::HeldGitPath,
+            Self::Entry(Reason::LegacyRemote | Reason::Alternates) => RuleId::HeldGitRemote,
+            Self::Entry(Reason::Attributes) => RuleId::HeldGitAttributes,
+            Self::Entry(Reason::RebaseCommand | Reason::MergeStrategy | Reason::ApplyOptions) => {
+                RuleId::HeldGitRebase
+            }
+            Self::Entry(Reason::Link | Reason::InnerLink | Reason::Pipe | Reason::HardLink) => {
+                RuleId::HeldLink
+            }
+            Self::Entry(Reason::OtherSystem | Reason::SubversionHook) => RuleId::HeldVersionControl,
+            Self::Closed => RuleId::HeldClosedDirectory,
         }
     }
 
@@ -108,6 +147,29 @@ impl FindingKind {
             Self::Entry(Reason::OtherSystem) => "version control would execute or obey what it says",
             Self::Entry(Reason::SubversionHook) => "Subversion would execute this hook",
             Self::Entry(Reason::RebaseCommand) => "`git rebase --continue` would execute commands in it",
+            Self::Entry(Reason::MergeStrategy) => {
+                "it names a program that git would merge with when it goes on"
+            }
+            Self::Entry(Reason::ApplyOptions) => {
+                "with its options `git am` would write outside of the checkout when it goes on"
+            }
+            Self::Entry(Reason::Shortcut) => {
+                "the link takes a part of a git directory out of what is looked through"
+            }
+            Self::Entry(Reason::InnerLink) => {
+                "version control would read or write another file through this link in its directory"
+            }
+            Self::Entry(Reason::Pipe) => "version control would wait at this pipe or device in its directory",
+            Self::Entry(Reason::Index) => {
+                "its paths lead into a git directory or out of the checkout, and git would write there"
+            }
+            Self::Entry(Reason::Conflicts) => {
+                "git would replace or copy files with these names, which are not for commands to change"
+            }
+            Self::Entry(Reason::InnerCheckout) => "git would check files out into a git directory",
+            Self::Entry(Reason::HardLink) => {
+                "a program of the host could change it through its second name; it is a file of its own now"
+            }
             Self::Closed => "the directory could not be listed; it was made readable to be looked at",
         };
         text.to_owned()

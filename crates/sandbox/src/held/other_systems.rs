@@ -22,10 +22,23 @@ pub(crate) fn files_of(directory: &Path) -> impl Iterator<Item = &'static str> {
 /// Whether a file of [`FILES`] says nothing that executes. Most of them nobody writes without being asked to; what
 /// `hg clone` writes is known.
 pub(super) fn is_harmless(file: &str, content: &[u8]) -> bool {
+    if !is_plain_text(content) {
+        return false;
+    }
     match file {
         "hgrc" | "config" | "hgrc-not-shared" => is_plain_paths(content),
         _ => is_blank(content),
     }
+}
+
+/// Text that every program splits into the same lines. To Mercurial a carriage return ends a line, to others a form feed or a
+/// line separator does: a comment could hold a setting.
+fn is_plain_text(content: &[u8]) -> bool {
+    let Ok(text) = str::from_utf8(content) else { return false };
+    let text = text.replace("\r\n", "\n");
+    let splits =
+        |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || matches!(c, '\u{2028}' | '\u{2029}');
+    !text.contains(splits)
 }
 
 /// Blank lines and comments only.
@@ -77,9 +90,13 @@ mod tests {
 
     #[test]
     fn what_a_clone_writes_is_harmless() {
-        for text in
-            ["", "\n", "# example\n[paths]\ndefault = https://example.org/r\n", "[ui]\nusername = A <a@b>\n"]
-        {
+        for text in [
+            "",
+            "\n",
+            "[paths]\r\ndefault = https://example.org/r\r\n",
+            "# example\n[paths]\ndefault = https://example.org/r\n",
+            "[ui]\nusername = A <a@b>\n",
+        ] {
             assert!(is_harmless("hgrc", text.as_bytes()), "{text}");
         }
         assert!(is_harmless("repo/config.toml", b"#:schema x\n\n"));
@@ -97,6 +114,11 @@ mod tests {
             "[paths]\ndefault:pushurl = x\n",
             "[alias]\nst = !x\n",
             "[paths]\ndefault = ssh://-oX\n",
+            "# x\r[hooks]\rupdate = x\r\n",
+            "[ui]\nusername = x\r[hooks]\rupdate = x\n",
+            "# x\u{2028}[hooks]\n",
+            "# x\u{c}[hooks]\n",
+            "# x\0\n",
         ] {
             assert!(!is_harmless("hgrc", text.as_bytes()), "{text}");
         }

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use crate::git_config::Setting;
+use crate::git_config::GitSetting;
 
 /// What of the machine the value of a setting is looked at with.
 pub(super) trait Leads {
@@ -17,23 +17,9 @@ pub(super) trait Leads {
     fn is_checkout(&self, path: &Path) -> bool;
 }
 
-/// No setting of these sections names a program, a file that is read as configuration, or a place.
-const SECTIONS: &[&str] = &[
-    "advice",
-    "author",
-    "blame",
-    "color",
-    "column",
-    "committer",
-    "feature",
-    "gui",
-    "i18n",
-    "index",
-    "pack",
-    "rerere",
-    "user",
-    "versionsort",
-];
+/// No setting of these sections names a program, a file that is read as configuration, or a place: all of them are words and
+/// colours. Other sections are listed by setting.
+const SECTIONS: &[&str] = &["advice", "author", "color", "column", "committer", "versionsort"];
 
 /// Settings that are harmless whatever their value is: section and names.
 const SETTINGS: &[(&str, &[&str])] = &[
@@ -87,7 +73,6 @@ const SETTINGS: &[(&str, &[&str])] = &[
             "objectformat",
             "partialclone",
             "preciousobjects",
-            "refstorage",
             "relativeworktrees",
             "worktreeconfig",
         ],
@@ -113,9 +98,49 @@ const SETTINGS: &[(&str, &[&str])] = &[
         "submodule",
         &["active", "branch", "fetchjobs", "fetchrecursesubmodules", "ignore", "path", "recurse", "shallow"],
     ),
+    (
+        "blame",
+        &[
+            "blankboundary",
+            "coloring",
+            "date",
+            "markignoredlines",
+            "markunblamablelines",
+            "showemail",
+            "showroot",
+        ],
+    ),
+    ("feature", &["experimental", "manyfiles"]),
+    ("gui", &["geometry", "wmstate"]),
+    ("i18n", &["commitencoding", "logoutputencoding"]),
+    ("index", &["recordendofindexentries", "recordoffsettable", "skiphash", "sparse", "threads", "version"]),
+    (
+        "pack",
+        &[
+            "allowpackreuse",
+            "compression",
+            "deltacachelimit",
+            "deltacachesize",
+            "depth",
+            "indexversion",
+            "packsizelimit",
+            "readreverseindex",
+            "threads",
+            "usebitmapboundarytraversal",
+            "usebitmaps",
+            "usesparse",
+            "window",
+            "windowmemory",
+            "writebitmaphashcache",
+            "writebitmaplookuptable",
+            "writereverseindex",
+        ],
+    ),
+    ("rerere", &["autoupdate", "enabled"]),
+    ("user", &["email", "name", "signingkey", "useconfigonly"]),
     ("init", &["defaultbranch"]),
     ("commit", &["cleanup", "gpgsign", "status", "verbose"]),
-    ("tag", &["forcesignannotated", "gpgsign", "sort"]),
+    ("tag", &["forcesignannotated", "gpgsign"]),
     ("pull", &["ff", "rebase"]),
     ("push", &["autosetupremote", "default", "followtags", "gpgsign", "recursesubmodules"]),
     (
@@ -230,11 +255,28 @@ const ADDRESSES: &[(&str, &[&str])] = &[
     ("checkout", &["defaultremote"]),
 ];
 
+/// The sections whose settings may have a name in the middle. In any other section git has none, so that one means something that
+/// this table does not know.
+const WITH_SUBSECTIONS: &[&str] = &[
+    "advice",
+    "branch",
+    "color",
+    "diff",
+    "filter",
+    "gc",
+    "http",
+    "lfs",
+    "maintenance",
+    "merge",
+    "remote",
+    "submodule",
+];
+
 /// `git lfs install --local` writes exactly these; the program is the system's.
 const LFS: &[&str] = &["git-lfs clean -- %f", "git-lfs smudge -- %f", "git-lfs filter-process"];
 
 /// Whether git executes nothing because of this setting, and reads no other configuration.
-pub(super) fn is_harmless(setting: &Setting, leads: &dyn Leads) -> bool {
+pub(super) fn is_harmless(setting: &GitSetting, leads: &dyn Leads) -> bool {
     let (Ok(section), Ok(key)) = (str::from_utf8(&setting.section), str::from_utf8(&setting.key)) else {
         return false;
     };
@@ -242,6 +284,9 @@ pub(super) fn is_harmless(setting: &Setting, leads: &dyn Leads) -> bool {
         table.iter().any(|(known, keys)| *known == section && keys.contains(&key))
     };
     let value = setting.value.as_slice();
+    if setting.subsection.is_some() && !WITH_SUBSECTIONS.contains(&section) {
+        return false;
+    }
     if listed(ADDRESSES) {
         return is_harmless_address(value, leads);
     }
@@ -251,10 +296,38 @@ pub(super) fn is_harmless(setting: &Setting, leads: &dyn Leads) -> bool {
         ("core", "fsmonitor") => matches!(value, b"false" | b"no" | b"off" | b"0"),
         ("submodule", "update") => matches!(value, b"checkout" | b"merge" | b"none" | b"rebase"),
         ("filter", "clean" | "smudge" | "process") => LFS.iter().any(|known| known.as_bytes() == value),
+        ("extensions", "refstorage") => matches!(value, b"files" | b"reftable"),
+        // By its signature: git would have programs check each.
+        ("branch" | "tag", "sort") => is_plain_sort(value),
+        ("branch", "mergeoptions") => false,
         // All else that is said about a branch is for programs that are not git.
         ("branch", _) => true,
         _ => SECTIONS.contains(&section) || listed(SETTINGS),
     }
+}
+
+/// The strategies that git has itself. Any other is the name of a program, also of one in the checkout.
+pub(super) fn is_strategy(name: &[u8]) -> bool {
+    matches!(name, b"octopus" | b"ort" | b"ours" | b"recursive" | b"resolve" | b"subtree")
+}
+
+/// The options that `git am` writes for `git apply`, quoted, with values that lead nowhere. Any other may write elsewhere.
+pub(super) fn are_plain_apply_options(content: &[u8]) -> bool {
+    const ALONE: [&[u8]; 3] = [b"--ignore-whitespace", b"--ignore-space-change", b"--reject"];
+    let plain = |option: &[u8]| {
+        let option = option.strip_prefix(b"'").and_then(|option| option.strip_suffix(b"'")).unwrap_or(option);
+        let numbered = option.strip_prefix(b"-C").or_else(|| option.strip_prefix(b"-p"));
+        let spaces = option.strip_prefix(b"--whitespace=");
+        ALONE.contains(&option)
+            || numbered.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
+            || spaces.is_some_and(|value| value.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'-'))
+    };
+    content.split(u8::is_ascii_whitespace).filter(|option| !option.is_empty()).all(plain)
+}
+
+fn is_plain_sort(key: &[u8]) -> bool {
+    let plain = key.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-:".contains(byte));
+    plain && !key.to_ascii_lowercase().windows(9).any(|window| window == b"signature")
 }
 
 /// A transport that git has itself, to another machine or to a repository that is not in a place for commands alone.
@@ -268,13 +341,35 @@ fn is_harmless_address(address: &[u8], leads: &dyn Leads) -> bool {
     if address.first() == Some(&b'-') || before(b"::").is_some_and(|(helper, _)| word(helper)) {
         return false;
     }
-    let local = |path: &[u8]| !leads.leads_out(Path::new(OsStr::from_bytes(path)));
+    // Git takes `~` for a home.
+    let local = |path: &[u8]| !path.starts_with(b"~") && !leads.leads_out(Path::new(OsStr::from_bytes(path)));
     if let Some((scheme, rest)) = before(b"://").filter(|(scheme, _)| word(scheme)) {
+        let Some(rest) = unescaped(rest) else { return false };
         let scheme = scheme.to_ascii_lowercase();
-        return SCHEMES.contains(&scheme.as_slice()) || (scheme == b"file" && local(rest));
+        // Git takes what stands where a host would be for the first part of the path.
+        let file = || scheme == b"file" && local(&[b"/", rest.as_slice()].concat());
+        return (SCHEMES.contains(&scheme.as_slice()) && rest.first() != Some(&b'-')) || file();
     }
     let is_remote = before(b":").is_some_and(|(host, _)| !host.contains(&b'/'));
     is_remote || local(address)
+}
+
+/// With `%` and two digits read as git reads them. `None` where git would not, and with a zero byte.
+fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        if *first != b'%' {
+            out.push(*first);
+            continue;
+        }
+        let [high, low, tail @ ..] = rest else { return None };
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        out.push(u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()?);
+        rest = tail;
+    }
+    (!out.contains(&0)).then_some(out)
 }
 
 #[cfg(test)]
@@ -310,6 +405,7 @@ mod tests {
             "[core]\n\tworktree = ../../../sub\n\thooksPath = /dev/null\n\tfsmonitor = false\n",
             "[user]\n\tname = x\n\temail = y\n[commit]\n\tgpgsign = false\n",
             "[extensions]\n\tobjectFormat = sha256\n\tworktreeConfig = true\n\tpartialClone = origin\n",
+            "[remote \"o\"]\n\turl = https://example.org/a%20b\n[branch]\n\tsort = -committerdate\n[tag]\n\tsort = version:refname\n",
             "[filter \"lfs\"]\n\tclean = git-lfs clean -- %f\n\tprocess = git-lfs filter-process\n\trequired = true\n",
         ] {
             assert!(harmless(text), "{text}");
@@ -359,6 +455,17 @@ mod tests {
             "[remote \"o\"]\nurl = -x",
             "[remote \"o\"]\nurl = /state/homes/x",
             "[remote \"o\"]\npushurl = file:///state/x",
+            "[remote \"o\"]\nurl = file://state/homes/x",
+            "[remote \"o\"]\nurl = file:///%73tate/homes/x",
+            "[remote \"o\"]\nurl = file:///a%00b",
+            "[remote \"o\"]\nurl = https://a/%zz",
+            "[remote \"o\"]\nurl = ssh://%2dx/y",
+            "[remote \"o\"]\nurl = ~/x",
+            "[branch]\nsort = signature",
+            "[branch]\nsort = -signature:grade",
+            "[tag]\nsort = Signature",
+            "[branch \"b\"]\nmergeOptions = x",
+            "[extensions]\nrefStorage = reftable:///state/x",
             "[branch \"b\"]\nremote = /state/x",
             "[url \"ext::x\"]\ninsteadOf = y",
             "[protocol]\nallow = always",
@@ -393,6 +500,9 @@ mod tests {
             "[lfs \"extension.x\"]\nclean = y",
             "[lfs \"customtransfer.x\"]\npath = y",
             "[core.x]\nbare = y",
+            "[core \"fsmonitor\"]\nbare = y",
+            "[user \"x\"]\nname = y",
+            "[init \"x\"]\ndefaultBranch = y",
             "x = y",
             "[trace2]\neventTarget = x",
             "[safe]\ndirectory = *",
@@ -402,5 +512,44 @@ mod tests {
         ] {
             assert!(!harmless(text), "{text}");
         }
+    }
+
+    /// Which settings the git of this machine knows.
+    fn known_to_git() -> Vec<String> {
+        let output = std::process::Command::new("git")
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .args(["help", "--config"])
+            .output()
+            .unwrap();
+        let listed = String::from_utf8(output.stdout).unwrap();
+        listed.lines().filter(|line| line.contains('.') && !line.contains(' ')).map(str::to_owned).collect()
+    }
+
+    /// The settings that git documents and that stay in a repository from inside with any value: each was read in git's manual.
+    /// A setting that is new in git, or in a table here, has to be read before it is added.
+    #[test]
+    fn every_documented_setting_that_stays_was_read() {
+        let read: Vec<&str> =
+            include_str!("settings/read.txt").lines().filter(|l| !l.starts_with('#')).collect();
+        let known = known_to_git();
+        assert!(known.len() > 500, "git lists its settings: {}", known.len());
+        let stays = |name: &&String| {
+            let name = name.to_ascii_lowercase();
+            let (section, rest) = name.split_once('.').unwrap();
+            let (middle, key) =
+                rest.rsplit_once('.').map_or((None, rest), |(middle, key)| (Some(middle), key));
+            let setting = GitSetting {
+                section: section.into(),
+                subsection: middle.map(Into::into),
+                key: key.into(),
+                // No word that a setting with few values has.
+                value: b"./any --value;x".to_vec(),
+            };
+            is_harmless(&setting, &World)
+        };
+        let staying: Vec<&str> = known.iter().filter(stays).map(String::as_str).collect();
+        let unread: Vec<&&str> = staying.iter().filter(|name| !read.contains(name)).collect();
+        assert!(unread.is_empty(), "not in read.txt: {unread:#?}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use ringfence_types::HeldChange;
@@ -34,8 +34,15 @@ impl Tree {
     }
 
     fn places(&self) -> Places {
-        let grounds = vec![Ground::open(&self.root).unwrap()];
-        Places { grounds, outside: Vec::new(), fixed: BTreeSet::new(), accepted: BTreeSet::new() }
+        let grounds = vec![RootHandle::open(&self.root).unwrap()];
+        Places {
+            grounds,
+            outside: Vec::new(),
+            fixed: BTreeSet::new(),
+            hooks_of_user: Vec::new(),
+            accepted: BTreeSet::new(),
+            at_most: LOOK_AT_MOST,
+        }
     }
 
     fn clear(&self) -> Vec<HeldChange> {
@@ -98,6 +105,66 @@ fn hooks_of_every_kind_are_held_and_samples_stay() {
     let left = fs::read_dir(&hooks).unwrap().flatten().map(|entry| entry.file_name());
     let left: Vec<_> = left.filter(|name| !name.as_bytes().windows(5).any(|part| part == b".held")).collect();
     assert_eq!(left, ["pre-commit.sample"]);
+}
+
+/// Git of the host writes some files in place, and so through another name into whatever has it too.
+#[test]
+fn what_is_trusted_for_its_content_has_one_name() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let tree = Tree::new();
+    let (git, bare) = (tree.repository("a/.git"), tree.repository("b.git"));
+    let hook = bare.join("hooks/update");
+    fs::write(&hook, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir_all(tree.root.join("c/.hg")).unwrap();
+    fs::write(bare.join("config"), "[core]\n\tbare = true\n").unwrap();
+    fs::write(git.join("config"), "[core]\n\tbare = false\n").unwrap();
+    fs::write(git.join("commondir"), ".\n").unwrap();
+    fs::write(tree.root.join("c/.hg/hgrc"), "# mine\n").unwrap();
+    fs::write(tree.root.join("listed"), "kept\n").unwrap();
+    fs::hard_link(tree.root.join("listed"), tree.root.join("listed too")).unwrap();
+    let mut places = tree.places();
+    let candidates = places.candidates(Patience::new()).unwrap();
+    let of_host = places.scene(ExaminationMode::First).examine(&candidates);
+    places.accepted = of_host.into_iter().map(|finding| finding.print).collect();
+    let trusted = [
+        hook.clone(),
+        bare.join("config"),
+        git.join("config"),
+        git.join("commondir"),
+        tree.root.join("c/.hg/hgrc"),
+    ];
+    for (number, file) in trusted.iter().enumerate() {
+        fs::hard_link(file, tree.root.join(format!("name{number}"))).unwrap();
+    }
+    let cleared = places.clear();
+    assert_eq!(cleared.end, ClearedEnd::Clean, "{:?}", cleared.changes);
+    assert!(cleared.changes.iter().all(|change| change.rule == "held.link"), "{:?}", cleared.changes);
+    assert_eq!(cleared.changes.len(), trusted.len(), "{:?}", cleared.changes);
+    for (number, file) in trusted.iter().enumerate() {
+        let other = tree.root.join(format!("name{number}"));
+        assert_eq!(fs::read(file).unwrap(), fs::read(&other).unwrap());
+        assert_eq!((fs::metadata(file).unwrap().nlink(), fs::metadata(&other).unwrap().nlink()), (1, 1));
+        let beside = fs::read_dir(file.parent().unwrap()).unwrap().flatten();
+        let named =
+            |entry: &fs::DirEntry| entry.file_name().as_bytes().windows(5).any(|part| part == b".held");
+        assert!(!beside.into_iter().any(|entry| named(&entry)), "nothing is left beside it");
+    }
+    assert_eq!(fs::metadata(&hook).unwrap().mode() & 0o777, 0o755, "a hook of the host still runs");
+    assert_eq!(fs::metadata(tree.root.join("listed")).unwrap().nlink(), 2, "other files may have two names");
+}
+
+/// A setting that is held anyway takes the name with it.
+#[test]
+fn a_second_name_of_what_is_held_is_told_once() {
+    let tree = Tree::new();
+    let git = tree.repository("a/.git");
+    fs::write(git.join("config"), EVIL).unwrap();
+    fs::hard_link(git.join("config"), tree.root.join("name")).unwrap();
+    let changes = tree.clear();
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    assert_eq!(changes[0].rule, "held.git-config");
+    assert_eq!(fs::metadata(git.join("config")).unwrap().nlink(), 1);
 }
 
 #[test]
@@ -166,6 +233,24 @@ fn rebase_commands_become_comments() {
     );
 }
 
+#[test]
+fn options_that_let_a_patch_write_anywhere_are_held() {
+    for (options, held) in [
+        ("'--unsafe-paths' '--apply'\n", 1),
+        ("--build-fake-ancestor=/home/u/x\n", 1),
+        ("'--directory=../x'\n", 1),
+        ("", 0),
+        (" '-C1' '-p2' '--whitespace=fix' '--ignore-whitespace' '--reject'\n", 0),
+    ] {
+        let tree = Tree::new();
+        let git = tree.repository(".git");
+        fs::create_dir(git.join("rebase-apply")).unwrap();
+        fs::write(git.join("rebase-apply/apply-opt"), options).unwrap();
+        assert_eq!(tree.clear().len(), held, "{options}");
+        assert_eq!(git.join("rebase-apply/apply-opt").exists(), held == 0, "{options}");
+    }
+}
+
 /// What a look costs in a tree of 20 000 files is printed, and bounded far above what it is.
 #[test]
 fn a_look_at_many_files_is_quick() {
@@ -181,4 +266,219 @@ fn a_look_at_many_files_is_quick() {
     let took = begun.elapsed();
     println!("20 000 files in {took:?}");
     assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+}
+
+/// Each link stands where the look goes on to another directory.
+#[test]
+fn links_in_the_middle_hide_nothing() {
+    let tree = Tree::new();
+    let beside = Tree::new();
+    let git = tree.repository("a/.git");
+    fs::write(beside.root.join("alternates"), "/nowhere\n").unwrap();
+    fs::create_dir_all(tree.root.join("steps")).unwrap();
+    fs::write(tree.root.join("steps/git-rebase-todo"), "exec x\n").unwrap();
+    symlink("../../steps", git.join("rebase-merge")).unwrap();
+    symlink(&beside.root, git.join("sequencer")).unwrap();
+    symlink(&beside.root, git.join("objects/info")).unwrap();
+    fs::create_dir_all(tree.root.join("real")).unwrap();
+    fs::write(tree.root.join("real/hgrc"), "[hooks]\nupdate = x\n").unwrap();
+    fs::write(tree.root.join("real/config.toml"), "x = 1\n").unwrap();
+    fs::create_dir_all(tree.root.join("j/.jj")).unwrap();
+    fs::create_dir_all(tree.root.join("k/.jj")).unwrap();
+    symlink("real", tree.root.join(".hg")).unwrap();
+    symlink(&beside.root, tree.root.join("j/.hg")).unwrap();
+    symlink("../../real", tree.root.join("j/.jj/repo")).unwrap();
+    fs::write(tree.root.join("k/.jj/repo"), "../../real").unwrap();
+    let changes = tree.clear();
+    let mut held: Vec<String> = changes
+        .iter()
+        .map(|change| change.path.as_path().strip_prefix(&tree.root).unwrap().display().to_string())
+        .collect();
+    held.sort();
+    let expected = [
+        ".hg",
+        "a/.git/objects/info",
+        "a/.git/rebase-merge",
+        "a/.git/sequencer",
+        "j/.hg",
+        "j/.jj/repo",
+        "real/config.toml",
+        "real/hgrc",
+        "steps/git-rebase-todo",
+    ];
+    assert_eq!(held, expected);
+    assert!(beside.root.join("alternates").exists());
+}
+
+#[test]
+fn pointers_with_a_zero_byte_or_without_a_known_end_are_held() {
+    let tree = Tree::new();
+    tree.repository("own.git");
+    for (name, target) in [("a", "../own.git\0"), ("b", "../own.git\0/x"), ("c", "x/../../own.git")] {
+        fs::create_dir(tree.root.join(name)).unwrap();
+        fs::write(tree.root.join(name).join(".git"), format!("gitdir: {target}\n")).unwrap();
+    }
+    let git = tree.repository("d.git");
+    fs::write(git.join("commondir"), "../own.git\0\n").unwrap();
+    fs::create_dir(git.join("objects/info")).unwrap();
+    fs::write(git.join("objects/info/alternates"), "\"/state\"\n").unwrap();
+    assert_eq!(tree.clear().len(), 5);
+}
+
+/// Whatever the directories above a workspace are called.
+#[test]
+fn a_repository_of_the_host_is_no_part_of_another_by_its_path() {
+    let tree = Tree::new();
+    let root = tree.root.join("modules/w");
+    let git = tree.repository("modules/w/.git");
+    let module = tree.repository("modules/w/.git/modules/m");
+    fs::create_dir_all(root.join("src")).unwrap();
+    fs::create_dir_all(root.join("m")).unwrap();
+    fs::write(root.join("src/.git"), "gitdir: ../.git\n").unwrap();
+    fs::write(root.join("m/.git"), "gitdir: ../.git/modules/m\n").unwrap();
+    let fixed = BTreeSet::from([git.join("config"), module.join("config")]);
+    let places = Places { grounds: vec![RootHandle::open(&root).unwrap()], fixed, ..tree.places() };
+    let changes = places.clear().changes;
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    assert_eq!(changes[0].path.as_path(), root.join("src/.git"));
+}
+
+/// A remote has the name that a setting of a branch gives it, whatever that is.
+#[test]
+fn no_name_makes_a_remote_harmless() {
+    let tree = Tree::new();
+    let git = tree.repository(".git");
+    fs::create_dir(git.join("remotes")).unwrap();
+    for name in ["a.sample", "b.held-by-ringfence", "c"] {
+        fs::write(git.join("remotes").join(name), "URL: /x\n").unwrap();
+    }
+    assert_eq!(tree.clear().len(), 1);
+    assert!(!git.join("remotes").exists() && git.join("remotes.held-by-ringfence/c").exists());
+    let places = tree.places();
+    fs::create_dir(git.join("branches")).unwrap();
+    fs::write(git.join("branches/a"), "x").unwrap();
+    let accepted = places.findings().unwrap().into_iter().map(|finding| finding.print).collect();
+    let places = Places { accepted, ..tree.places() };
+    assert!(places.clear().changes.is_empty(), "control: it was there");
+    fs::write(git.join("branches/a"), "y").unwrap();
+    assert_eq!(places.clear().changes.len(), 1);
+}
+
+/// Neither commands nor programs of this user come into a directory of another user that is closed for both.
+#[test]
+fn closed_directories_of_other_users_end_no_look() {
+    let slash = RootHandle::open(Path::new("/")).unwrap();
+    let places = Places { grounds: vec![slash], ..Tree::new().places() };
+    let candidate = Candidate { relative: "root".into(), kind: crate::survey::CandidateKind::Closed };
+    let findings = places.scene(ExaminationMode::Later).examine(&[vec![candidate]]);
+    let own = fs::metadata("/root").unwrap().uid() == rustix::process::geteuid().as_raw();
+    assert_eq!(findings.len(), usize::from(own));
+}
+
+#[test]
+fn a_look_that_takes_too_long_is_unfinished() {
+    let tree = Tree::new();
+    fs::create_dir(tree.root.join("x")).unwrap();
+    let places = Places { at_most: std::time::Duration::ZERO, ..tree.places() };
+    let cleared = places.clear();
+    assert!(matches!(cleared.end, ClearedEnd::Unfinished { .. }));
+    assert_eq!(cleared.changes[0].rule, "held.unfinished");
+    assert!(cleared.changes[0].what.contains("0 s"), "{:?}", cleared.changes);
+}
+
+/// Longer than a path that the kernel takes, several times.
+#[test]
+fn paths_longer_than_the_kernel_takes_hide_nothing() {
+    let tree = Tree::new();
+    let name = "d".repeat(200);
+    let mode = rustix::fs::Mode::RWXU;
+    let mut directory = rustix::fs::open(&tree.root, rustix::fs::OFlags::DIRECTORY, mode).unwrap();
+    for depth in 0..60 {
+        // Repositories on both sides of the long way.
+        rustix::fs::mkdirat(&directory, ".git", mode).unwrap();
+        let git = rustix::fs::openat(&directory, ".git", rustix::fs::OFlags::DIRECTORY, mode).unwrap();
+        let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+        let config = rustix::fs::openat(&git, "config", flags, mode).unwrap();
+        rustix::io::write(&config, EVIL.as_bytes()).unwrap();
+        rustix::fs::mkdirat(&directory, name.as_str(), mode)
+            .unwrap_or_else(|errno| panic!("{depth}: {errno}"));
+        directory =
+            rustix::fs::openat(&directory, name.as_str(), rustix::fs::OFlags::DIRECTORY, mode).unwrap();
+    }
+    assert_eq!(tree.clear().len(), 60);
+}
+
+mod journals {
+    use super::super::journal::{Others, Record, repair};
+    use super::*;
+
+    struct Leftover {
+        tree: Tree,
+        registry: tempfile::TempDir,
+        root: PathBuf,
+    }
+
+    /// A session that was killed with a root in `a`.
+    fn left() -> Leftover {
+        let tree = Tree::new();
+        let registry = tempfile::tempdir().unwrap();
+        let root = tree.root.join("a/w");
+        fs::create_dir_all(&root).unwrap();
+        let places = Places { grounds: vec![RootHandle::open(&root).unwrap()], ..tree.places() };
+        let record = Record::of(&places, BTreeSet::new()).unwrap();
+        Others::read(registry.path()).unwrap().begin(&record).unwrap().leave();
+        Leftover { tree, registry, root }
+    }
+
+    fn journals(left: &Leftover) -> usize {
+        let names = fs::read_dir(left.registry.path()).unwrap().flatten().map(|entry| entry.path());
+        names.filter(|path| path.extension().is_some_and(|known| known == "watch")).count()
+    }
+
+    #[test]
+    fn what_a_killed_session_left_is_repaired_and_nothing_in_its_place() {
+        let plant =
+            |left: &Leftover| fs::write(left.tree.repository("a/w/x.git").join("config"), EVIL).unwrap();
+        let control = left();
+        plant(&control);
+        assert_eq!(repair(control.registry.path()).len(), 1);
+        assert_eq!(journals(&control), 0);
+
+        let linked = left();
+        fs::rename(linked.tree.root.join("a"), linked.tree.root.join("b")).unwrap();
+        fs::create_dir_all(linked.tree.root.join("c/w")).unwrap();
+        symlink("c", linked.tree.root.join("a")).unwrap();
+        plant(&linked);
+        assert_eq!(repair(linked.registry.path()), Vec::new(), "a link above the root");
+
+        let replaced = left();
+        fs::rename(&replaced.root, replaced.tree.root.join("b")).unwrap();
+        plant(&replaced);
+        assert_eq!(repair(replaced.registry.path()), Vec::new(), "another directory in its place");
+    }
+
+    #[test]
+    fn what_a_session_may_have_made_is_not_the_hosts() {
+        let left = left();
+        let print = finding::Print::of(&[b"x"]);
+        let others = Others::read(left.registry.path()).unwrap();
+        assert!(others.may_have_made(&left.root.join("x"), &print));
+        assert!(!others.may_have_made(&left.tree.root.join("elsewhere"), &print));
+        drop(others);
+        repair(left.registry.path());
+        let others = Others::read(left.registry.path()).unwrap();
+        assert!(!others.may_have_made(&left.root.join("x"), &print), "its last look is done");
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_told() {
+        let left = left();
+        for path in fs::read_dir(left.registry.path()).unwrap().flatten().map(|entry| entry.path()) {
+            if path.extension().is_some_and(|known| known == "watch") {
+                fs::write(path, "{").unwrap();
+            }
+        }
+        assert_eq!(repair(left.registry.path())[0].rule, "held.unfinished");
+        assert_eq!(repair(left.registry.path()), Vec::new());
+    }
 }

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use ringfence_types::{Access, HeldChange};
 
-use super::finding::Finding;
-use super::journal::{Journal, Record};
-use super::{ClearedEnd, Places, act};
-use crate::spec::Spec;
-use crate::survey::{Candidate, Ground, Survey, SurveyError};
+use super::examine::ExaminationMode;
+use super::finding::{Accepted, Finding};
+use super::journal::{Journal, Others, Record};
+use super::{ClearedEnd, ExaminationError, LOOK_AT_MOST, Places, act};
+use crate::spec::SandboxSpec;
+use crate::survey::{Candidate, Patience, RootHandle, SurveyError, WorkspaceSurvey};
 
 /// How often the roots are looked through while commands run. What is found is made ineffective when it is found a second
 /// time: a test that makes a repository and removes it again is left alone.
@@ -37,10 +38,11 @@ pub(crate) struct Covered {
     fixed: BTreeSet<PathBuf>,
     /// One list for each root, where there was a survey.
     seen: Vec<(PathBuf, Vec<Candidate>)>,
+    hooks_of_user: Vec<PathBuf>,
 }
 
 impl Covered {
-    pub(crate) fn by(survey: &Survey) -> Self {
+    pub(crate) fn by(survey: &WorkspaceSurvey) -> Self {
         let mut fixed = BTreeSet::new();
         for root in &survey.roots {
             let held = root.protected.iter().chain(&root.protected_links).chain(&root.held_links);
@@ -50,11 +52,11 @@ impl Covered {
         }
         let seen = survey.roots.iter().zip(&survey.candidates);
         let seen = seen.map(|(root, candidates)| (root.path.clone(), candidates.clone())).collect();
-        Self { fixed, seen }
+        Self { fixed, seen, hooks_of_user: survey.hooks_of_user.clone() }
     }
 
     /// The directories that commands can write to. A git directory elsewhere is as writable as the workspace it belongs to.
-    fn writable(&self, spec: &Spec) -> Vec<PathBuf> {
+    fn writable(&self, spec: &SandboxSpec) -> Vec<PathBuf> {
         let declared = |path: &Path| spec.roots.iter().find(|root| root.path.as_path() == path);
         let mut roots: Vec<PathBuf> = spec
             .roots
@@ -110,6 +112,8 @@ struct State {
     /// Something may have been made since the last look.
     dirty: bool,
     over: bool,
+    /// The last look was not made to its end.
+    unfinished: bool,
     /// Not told to a caller yet.
     untold: Vec<HeldChange>,
     /// Not reported yet, because nobody is there to report to.
@@ -118,23 +122,36 @@ struct State {
 
 impl Watch {
     /// Writes down what is there. Nothing may run yet.
-    pub(crate) fn begin(spec: &Spec, covered: Covered) -> Result<Self, WatchError> {
+    pub(crate) fn begin(spec: &SandboxSpec, covered: Covered) -> Result<Self, WatchError> {
         let roots = covered.writable(spec);
         let mut grounds = Vec::with_capacity(roots.len());
         let mut candidates = Vec::with_capacity(roots.len());
         for root in &roots {
-            let ground = Ground::open(root)?;
+            let ground = RootHandle::open(root)?;
             candidates.push(match covered.seen.iter().find(|(path, _)| path == root) {
                 Some((_, seen)) => seen.clone(),
-                None => crate::survey::seek(&ground)?,
+                None => crate::survey::seek(&ground, Patience::new())?,
             });
             grounds.push(ground);
         }
-        let mut places =
-            Places { grounds, outside: outside(spec), fixed: covered.fixed, accepted: BTreeSet::new() };
-        let findings = places.scene().examine(&candidates);
-        places.accepted = findings.into_iter().map(|finding| finding.print).collect();
-        let journal = Journal::begin(&spec.registry, &Record::of(&places)).map_err(WatchError::Journal)?;
+        let others = Others::read(&spec.registry).map_err(WatchError::Journal)?;
+        let mut places = Places {
+            grounds,
+            outside: outside(spec),
+            fixed: covered.fixed,
+            hooks_of_user: covered.hooks_of_user,
+            accepted: BTreeSet::new(),
+            at_most: LOOK_AT_MOST,
+        };
+        let of_host = |places: &Places, mode: ExaminationMode| -> Accepted {
+            let findings = places.scene(mode).examine(&candidates).into_iter();
+            let path = |finding: &Finding| finding.path(&places.grounds);
+            findings.filter(|f| !others.may_have_made(&path(f), &f.print)).map(|f| f.print).collect()
+        };
+        places.accepted = of_host(&places, ExaminationMode::First);
+        let known = of_host(&places, ExaminationMode::Strictest);
+        let record = Record::of(&places, known).map_err(WatchError::Journal)?;
+        let journal = others.begin(&record).map_err(WatchError::Journal)?;
         let shared = Shared {
             places,
             journal: Mutex::new(Some(journal)),
@@ -178,13 +195,13 @@ impl Watch {
     }
 
     /// A command and everything that it started is gone.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn leave(&self) -> Result<(), ExaminationError> {
         let mut state = self.shared.state();
         state.running = state.running.saturating_sub(1);
         // What others still do is looked at when they end.
         state.dirty = state.running > 0;
         drop(state);
-        self.shared.look();
+        self.shared.look()
     }
 
     /// What was found since the last time somebody asked.
@@ -202,13 +219,14 @@ impl Drop for Watch {
             // A look that panicked is made again here.
             let _ended = thread.join();
         }
-        let dirty = self.shared.state().dirty;
-        if dirty {
-            self.shared.look();
-        }
+        let State { dirty, unfinished, .. } = *self.shared.state();
+        // The reporter is told of one that is not made to its end.
+        let looked = if dirty || unfinished { self.shared.look() } else { Ok(()) };
         let journal = self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(journal) = journal {
-            journal.end();
+        match (journal, looked) {
+            (None, _) => {}
+            (Some(journal), Ok(())) => journal.end(),
+            (Some(journal), Err(_)) => journal.leave(),
         }
     }
 }
@@ -218,18 +236,13 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn look(&self) {
+    fn look(&self) -> Result<(), ExaminationError> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let cleared = self.places.clear();
         drop(turn);
-        if cleared.end == ClearedEnd::Unfinished {
-            // The next start looks again.
-            let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(journal) = journal {
-                journal.leave();
-            }
-        }
+        self.state().unfinished = cleared.end != ClearedEnd::Clean;
         self.found(cleared.changes);
+        cleared.end.into_result()
     }
 
     fn keep_looking(&self) {
@@ -260,7 +273,7 @@ impl Shared {
         let now: Suspects = findings.iter().map(Finding::place).collect();
         let mut again = findings;
         again.retain(|finding| suspects.contains(&finding.place()));
-        let changes = act::neutralise(&self.places.scene(), &again, &self.places.accepted);
+        let changes = act::neutralise(&self.places.scene(ExaminationMode::Later), &again);
         *suspects = now;
         drop(suspects);
         self.found(changes);
@@ -284,7 +297,7 @@ impl Shared {
 }
 
 /// What commands write besides the roots: their home. All of the state directory, because nothing in it is anybody's work.
-fn outside(spec: &Spec) -> Vec<PathBuf> {
+fn outside(spec: &SandboxSpec) -> Vec<PathBuf> {
     let state = spec.registry.parent().map(Path::to_owned);
     real(&state.into_iter().chain([spec.home.clone()]).collect::<Vec<_>>())
 }

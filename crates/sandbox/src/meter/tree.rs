@@ -11,11 +11,18 @@ const DEEPEST: usize = 256;
 /// What one leader has started, itself not included: it must live to say how the command ended.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
+    /// As its leader is called; `None` where it is not called anything yet.
+    pub(super) id: Option<u64>,
     leader: u32,
     pub(super) processes: Vec<u32>,
 }
 
 impl Call {
+    #[cfg(test)]
+    pub(super) fn of_processes(processes: Vec<u32>) -> Self {
+        Self { id: None, leader: 0, processes }
+    }
+
     pub(super) fn sum(&self, bytes: impl Fn(u32) -> u64) -> u64 {
         self.processes.iter().fold(0, |sum, pid| sum.saturating_add(bytes(*pid)))
     }
@@ -36,7 +43,13 @@ impl Call {
 pub(super) fn calls(init: u32) -> Vec<Call> {
     let table = Table::read();
     let leaders = table.children(init).into_iter();
-    leaders.map(|leader| Call { leader, processes: table.descendants(leader) }).collect()
+    leaders.map(|leader| Call { id: call_of(leader), leader, processes: table.descendants(leader) }).collect()
+}
+
+/// The number of a call. No process but the leader itself can change its name.
+fn call_of(leader: u32) -> Option<u64> {
+    let name = fs::read_to_string(format!("/proc/{leader}/comm")).ok()?;
+    name.trim_end().strip_prefix(ringfence_launch::wire::LEADER)?.parse().ok()
 }
 
 /// Who is whose child.
@@ -124,7 +137,7 @@ mod tests {
             assert!(sleepers.iter().chain([&shell.id()]).all(|pid| all.contains(pid)));
             assert!(sleepers.iter().all(|pid| is_below(*pid, own) && !is_below(own, *pid)));
         }
-        Call { leader: own, processes: Table::Listed.descendants(shell.id()) }.kill();
+        Call { id: None, leader: own, processes: Table::Listed.descendants(shell.id()) }.kill();
         assert!(shell.wait().is_ok());
     }
 }

@@ -6,7 +6,9 @@
 //! to end. Each of the two marks first and looks second, so one of them always sees the other.
 //!
 //! A mark is a read lock of an open file description on one byte of the directory. The kernel removes it with the last
-//! descriptor, however its process ended. KERNEL: a directory cannot be opened for writing, so no process can have
+//! descriptor, however its process ended. A child that another thread forks has a copy of each descriptor until it executes
+//! another program, so a mark is taken away and not only closed: a session that ends would take such a copy for another session
+//! and leave its placeholders behind. KERNEL: a directory cannot be opened for writing, so no process can have
 //! a write lock on it, and a mark never fails. A lock of flock(2) would meet the `flock .` of scripts.
 
 use std::collections::BTreeMap;
@@ -30,23 +32,23 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A root that a session watches, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Watched {
-    #[expect(dead_code, reason = "held for its lock")]
-    directory: OwnedFd,
+    #[cfg_attr(not(test), expect(dead_code, reason = "held for its lock"))]
+    pub(super) mark: PresenceMark,
 }
 
 impl Watched {
     /// `None`: this file system has no such locks, or the directory cannot be read. Sessions with another state
     /// directory are then not seen.
     pub(super) fn mark(root: &Path) -> Result<Option<Self>, PlaceholderError> {
-        let Some(directory) = marked(root, WATCHED) else { return Ok(None) };
+        let Some(mark) = PresenceMark::put(root, WATCHED) else { return Ok(None) };
         let begun = Instant::now();
-        while is_marked(&directory, CLEARED) {
+        while mark.is_beside(CLEARED) {
             if begun.elapsed() > PATIENCE {
                 return Err(PlaceholderError::Cleared { path: root.to_owned() });
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(Some(Self { directory }))
+        Ok(Some(Self { mark }))
     }
 }
 
@@ -59,7 +61,7 @@ pub(super) struct Clearing {
 #[derive(Debug)]
 struct Look {
     #[expect(dead_code, reason = "held for its lock")]
-    directory: Option<OwnedFd>,
+    mark: Option<PresenceMark>,
     watched: bool,
 }
 
@@ -75,9 +77,9 @@ impl Clearing {
 
     fn is_watched(&mut self, directory: PathBuf) -> bool {
         let look = |path: &Path| {
-            let directory = marked(path, CLEARED);
-            let watched = directory.as_ref().is_some_and(|directory| is_marked(directory, WATCHED));
-            Look { directory, watched }
+            let mark = PresenceMark::put(path, CLEARED);
+            let watched = mark.as_ref().is_some_and(|mark| mark.is_beside(WATCHED));
+            Look { mark, watched }
         };
         if let Some(known) = self.looked_at.get(&directory) {
             return known.watched;
@@ -89,15 +91,33 @@ impl Clearing {
     }
 }
 
-fn marked(directory: &Path, byte: i64) -> Option<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::NO_SYMLINKS;
-    let fd = rustix::fs::openat2(rustix::fs::CWD, directory, flags, Mode::empty(), resolve).ok()?;
-    sys::share_byte(fd.as_fd(), byte).is_ok().then_some(fd)
+/// A lock on one byte of a directory, until this is dropped.
+#[derive(Debug)]
+pub(super) struct PresenceMark {
+    pub(super) directory: OwnedFd,
+    byte: i64,
 }
 
-/// Whether another descriptor has the mark. A question that has no answer is a yes: nothing is removed on a guess.
-fn is_marked(directory: &OwnedFd, byte: i64) -> bool {
-    let answer: Result<bool, Errno> = sys::is_byte_shared(directory.as_fd(), byte);
-    answer.unwrap_or(true)
+impl PresenceMark {
+    fn put(directory: &Path, byte: i64) -> Option<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_SYMLINKS;
+        let directory =
+            rustix::fs::openat2(rustix::fs::CWD, directory, flags, Mode::empty(), resolve).ok()?;
+        sys::share_byte(directory.as_fd(), byte).is_ok().then_some(Self { directory, byte })
+    }
+
+    /// Whether another process or session has this mark here. A question that has no answer is a yes: nothing is removed on a
+    /// guess.
+    fn is_beside(&self, byte: i64) -> bool {
+        let answer: Result<bool, Errno> = sys::is_byte_shared(self.directory.as_fd(), byte);
+        answer.unwrap_or(true)
+    }
+}
+
+impl Drop for PresenceMark {
+    fn drop(&mut self) {
+        // A mark that was put on can always be taken away.
+        let _unmarked = sys::release_byte(self.directory.as_fd(), self.byte);
+    }
 }

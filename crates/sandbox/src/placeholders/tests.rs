@@ -21,12 +21,12 @@ impl Bench {
         self.dir.path().join("ws")
     }
 
-    fn create(&self) -> Placeholders {
+    fn create(&self) -> PlaceholderSet {
         self.create_with(&absent()).0
     }
 
-    fn create_with(&self, absent: &[Absent]) -> (Placeholders, Outcome) {
-        let mut placeholders = Placeholders::join(&self.registry(), &[self.ws()]).unwrap();
+    fn create_with(&self, absent: &[AbsentName]) -> (PlaceholderSet, PlaceholderOutcome) {
+        let mut placeholders = PlaceholderSet::join(&self.registry(), &[self.ws()]).unwrap();
         let outcome = placeholders.fill(&mut surveyed(&self.ws(), absent)).unwrap();
         (placeholders, outcome)
     }
@@ -62,16 +62,16 @@ impl Bench {
     }
 }
 
-fn absent() -> Vec<Absent> {
-    let new = |path: &str, placeholder| Absent { path: PathBuf::from(path), placeholder };
+fn absent() -> Vec<AbsentName> {
+    let new = |path: &str, placeholder| AbsentName { path: PathBuf::from(path), placeholder };
     vec![
-        new(".vscode", Placeholder::Directory),
-        new(".git/commondir", Placeholder::File(b".\n")),
-        new(".git/config.worktree", Placeholder::File(b"")),
+        new(".vscode", PlaceholderKind::Directory),
+        new(".git/commondir", PlaceholderKind::File(b".\n")),
+        new(".git/config.worktree", PlaceholderKind::File(b"")),
     ]
 }
 
-fn surveyed(path: &Path, absent: &[Absent]) -> SurveyedRoot {
+fn surveyed(path: &Path, absent: &[AbsentName]) -> SurveyedRoot {
     SurveyedRoot { path: path.to_owned(), absent: absent.to_vec(), ..SurveyedRoot::default() }
 }
 
@@ -107,7 +107,7 @@ fn the_last_of_several_sessions_removes_them() {
 fn a_later_session_may_need_more() {
     let bench = Bench::new();
     let first = bench.create();
-    let more = vec![Absent { path: PathBuf::from(".idea"), placeholder: Placeholder::Directory }];
+    let more = vec![AbsentName { path: PathBuf::from(".idea"), placeholder: PlaceholderKind::Directory }];
     drop(bench.create_with(&more));
     assert!(bench.ws().join(".idea").exists());
     drop(first);
@@ -119,7 +119,7 @@ fn a_later_session_may_need_more() {
 fn joining_is_enough_to_keep_them() {
     let bench = Bench::new();
     let first = bench.create();
-    let second = Placeholders::join(&bench.registry(), &[bench.ws()]).unwrap();
+    let second = PlaceholderSet::join(&bench.registry(), &[bench.ws()]).unwrap();
     drop(first);
     assert_eq!(bench.names(), ALL);
     drop(second);
@@ -136,7 +136,7 @@ fn what_a_killed_session_left_is_removed_by_the_next_or_by_a_sweep() {
     assert_eq!(sweep(&bench.registry()).unwrap(), 0);
 
     bench.crash();
-    let next = Placeholders::join(&bench.registry(), &[bench.ws()]).unwrap();
+    let next = PlaceholderSet::join(&bench.registry(), &[bench.ws()]).unwrap();
     assert_eq!(bench.names(), ALL);
     drop(next);
     assert_eq!(bench.names(), [".git"]);
@@ -167,7 +167,6 @@ fn a_name_that_exists_meanwhile_is_taken_and_stays() {
 /// files for it, on one thread.
 #[test]
 fn a_place_where_nothing_can_be_made_needs_none() {
-    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
     let bench = Bench::new();
     let is_root = rustix::process::geteuid().is_root();
     let place = if is_root { bench.ws() } else { PathBuf::from("/usr") };
@@ -175,15 +174,13 @@ fn a_place_where_nothing_can_be_made_needs_none() {
         std::os::unix::fs::chown(&place, Some(65534), Some(65534)).unwrap();
     }
     let name = PathBuf::from("ringfence-placeholder-test");
-    let absent = [Absent { path: name.clone(), placeholder: Placeholder::Directory }];
+    let absent = [AbsentName { path: name.clone(), placeholder: PlaceholderKind::Directory }];
     let mut root = surveyed(&place, &absent);
     let registry = bench.registry();
     let outcome = std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
-            let none = CapabilitySet::empty();
-            set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
-                .unwrap();
-            Placeholders::join(&registry, &[]).unwrap().fill(&mut root).unwrap()
+            powerless();
+            PlaceholderSet::join(&registry, &[]).unwrap().fill(&mut root).unwrap()
         });
         worker.join().unwrap()
     });
@@ -197,7 +194,7 @@ fn a_link_in_the_way_is_not_followed() {
     fs::remove_dir(bench.ws().join(".git")).unwrap();
     fs::create_dir(bench.dir.path().join("outside")).unwrap();
     std::os::unix::fs::symlink("../outside", bench.ws().join(".git")).unwrap();
-    let mut placeholders = Placeholders::join(&bench.registry(), &[bench.ws()]).unwrap();
+    let mut placeholders = PlaceholderSet::join(&bench.registry(), &[bench.ws()]).unwrap();
     placeholders.fill(&mut surveyed(&bench.ws(), &absent())).unwrap_err();
     drop(placeholders);
     assert_eq!(fs::read_dir(bench.dir.path().join("outside")).unwrap().count(), 0);
@@ -228,10 +225,10 @@ fn a_sweep_of_nothing_is_nothing() {
 
 impl Bench {
     /// A session with a state directory of its own, which surveys as a session does: after it has joined.
-    fn of_state(&self, state: &str, root: &str) -> Placeholders {
+    fn of_state(&self, state: &str, root: &str) -> PlaceholderSet {
         let (registry, root) = (self.dir.path().join(state).join("placeholders"), self.ws().join(root));
-        let mut placeholders = Placeholders::join(&registry, std::slice::from_ref(&root)).unwrap();
-        let (there, absent): (Vec<Absent>, Vec<Absent>) =
+        let mut placeholders = PlaceholderSet::join(&registry, std::slice::from_ref(&root)).unwrap();
+        let (there, absent): (Vec<AbsentName>, Vec<AbsentName>) =
             absent().into_iter().partition(|absent| root.join(&absent.path).exists());
         let protected = there.into_iter().map(|absent| absent.path).collect();
         let mut surveyed = SurveyedRoot { protected, ..surveyed(&root, &absent) };
@@ -260,9 +257,9 @@ fn the_last_session_of_any_state_directory_removes_them() {
 fn names_in_a_placeholder_of_another_session_go_with_it() {
     let bench = Bench::new();
     fs::remove_dir(bench.ws().join(".git")).unwrap();
-    let one = [Absent { path: PathBuf::from(".git"), placeholder: Placeholder::Directory }];
+    let one = [AbsentName { path: PathBuf::from(".git"), placeholder: PlaceholderKind::Directory }];
     let first = bench.create_with(&one).0;
-    let mut second = Placeholders::join(&bench.dir.path().join("two"), &[bench.ws()]).unwrap();
+    let mut second = PlaceholderSet::join(&bench.dir.path().join("two"), &[bench.ws()]).unwrap();
     let pins = vec![PathBuf::from(".git")];
     second.fill(&mut SurveyedRoot { pins, ..surveyed(&bench.ws(), &absent()) }).unwrap();
     drop(first);
@@ -271,7 +268,7 @@ fn names_in_a_placeholder_of_another_session_go_with_it() {
     assert_eq!(fs::read_dir(bench.ws()).unwrap().count(), 0);
     // And the other way round: the first session knows nothing of what the second one has made in it.
     let first = bench.create_with(&one).0;
-    let mut second = Placeholders::join(&bench.dir.path().join("two"), &[bench.ws()]).unwrap();
+    let mut second = PlaceholderSet::join(&bench.dir.path().join("two"), &[bench.ws()]).unwrap();
     second.fill(&mut surveyed(&bench.ws(), &absent())).unwrap();
     drop(second);
     drop(first);
@@ -307,6 +304,79 @@ fn sessions_in_and_around_a_root_keep_what_they_see() {
     drop(below);
 }
 
+/// A child that another thread forks has a copy of every descriptor until it executes another program.
+#[test]
+fn a_child_of_another_thread_is_not_taken_for_a_session() {
+    let bench = Bench::new();
+    let ending = bench.create();
+    let copies: Vec<OwnedFd> = ending.roots.iter().flat_map(descriptors).collect();
+    assert_eq!(copies.len(), 2, "control: it holds a lock and a mark");
+    drop(ending);
+    assert_eq!(bench.names(), [".git"]);
+    let (first, second) = (bench.create(), bench.create());
+    let of_first: Vec<OwnedFd> = first.roots.iter().flat_map(descriptors).collect();
+    drop(first);
+    assert_eq!(bench.names(), ALL, "control: the second session needs them");
+    drop(second);
+    assert_eq!(bench.names(), [".git"]);
+    drop((copies, of_first));
+}
+
+fn descriptors(lease: &RegistryLease) -> Vec<OwnedFd> {
+    let mark = lease.watched.as_ref().map(|watched| &watched.mark.directory);
+    let held = mark.into_iter().chain([&lease.lock.file]);
+    held.map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0).unwrap()).collect()
+}
+
+/// Neither may leave the work to the other.
+#[test]
+fn of_two_sessions_that_end_together_one_removes_them() {
+    for round in 0..100 {
+        let bench = Bench::new();
+        let sessions = [bench.create(), bench.create()];
+        let together = std::sync::Barrier::new(sessions.len());
+        std::thread::scope(|scope| {
+            for session in sessions {
+                let together = &together;
+                scope.spawn(move || {
+                    together.wait();
+                    drop(session);
+                });
+            }
+        });
+        assert_eq!(bench.names(), [".git"], "round {round}");
+    }
+}
+
+/// A command can close a directory of its own. The list is for the next session.
+#[test]
+fn what_cannot_be_removed_now_stays_listed() {
+    let bench = Bench::new();
+    let session = bench.create();
+    let git = bench.ws().join(".git");
+    let close = |mode| fs::set_permissions(&git, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| {
+            powerless();
+            close(0);
+            drop(session);
+        });
+        ended.join().unwrap();
+    });
+    close(0o755);
+    assert_eq!(bench.names(), [".git", ".git/commondir", ".git/config.worktree"]);
+    assert_eq!(bench.swept(), 2);
+    assert_eq!(bench.names(), [".git"]);
+}
+
+/// Gives up root's power over files, on this thread.
+fn powerless() {
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    set_capabilities(None, sets).unwrap();
+}
+
 #[test]
 fn an_empty_directory_of_a_user_stays() {
     let bench = Bench::new();
@@ -320,10 +390,10 @@ fn a_process_that_clears_without_end_is_named() {
     let bench = Bench::new();
     let mut clearing = Clearing::default();
     assert!(!clearing.is_seen(&bench.ws(), Path::new(".vscode")));
-    let error = Placeholders::join(&bench.registry(), &[bench.ws()]).unwrap_err();
+    let error = PlaceholderSet::join(&bench.registry(), &[bench.ws()]).unwrap_err();
     assert!(matches!(&error, PlaceholderError::Cleared { path } if *path == bench.ws()), "{error}");
     drop(clearing);
-    Placeholders::join(&bench.registry(), &[bench.ws()]).unwrap();
+    PlaceholderSet::join(&bench.registry(), &[bench.ws()]).unwrap();
 }
 
 #[test]
@@ -365,4 +435,26 @@ fn many_sessions_at_once_leave_nothing() {
         }
     });
     assert_eq!(bench.names(), [".git"]);
+}
+
+/// What only looks like a placeholder of another session belongs to a user: a file with the same times, a copy.
+#[test]
+fn what_a_user_has_made_is_not_taken_for_a_placeholder() {
+    let bench = Bench::new();
+    let elsewhere = bench.dir.path().join("other/placeholders");
+    let mut first = PlaceholderSet::join(&elsewhere, &[bench.ws()]).unwrap();
+    first.fill(&mut surveyed(&bench.ws(), &absent())).unwrap();
+    let last = bench.create();
+    drop(first);
+    assert_eq!(bench.names(), ALL, "the session that still runs sees them");
+    let marked = fs::metadata(bench.ws().join(".git/commondir")).unwrap().modified().unwrap();
+    let times = fs::FileTimes::new().set_modified(marked);
+    fs::create_dir(bench.ws().join("empty")).unwrap();
+    fs::write(bench.ws().join("copy"), ".\n").unwrap();
+    fs::write(bench.ws().join("note"), "mine").unwrap();
+    for name in ["empty", "copy", "note"] {
+        File::open(bench.ws().join(name)).unwrap().set_times(times).unwrap();
+    }
+    drop(last);
+    assert_eq!(bench.names(), [".git", "copy", "empty", "note"], "only the placeholders are gone");
 }

@@ -4,18 +4,18 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Decides about one output stream, byte by byte and in order.
-pub trait Filter: fmt::Debug {
+pub trait StreamFilter: fmt::Debug {
     /// Takes what the command wrote and adds what may be delivered to `out`.
-    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Flow;
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> FilterAction;
     /// Nothing has come for a while: somebody may be waiting for what is held back.
-    fn pause(&mut self, quiet: Quiet, out: &mut Vec<u8>) -> Flow;
+    fn pause(&mut self, quiet: IdleSpan, out: &mut Vec<u8>) -> FilterAction;
     /// Nothing more comes.
-    fn finish(&mut self, out: &mut Vec<u8>) -> Flow;
+    fn finish(&mut self, out: &mut Vec<u8>) -> FilterAction;
 }
 
 /// How an output stream goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
+pub enum FilterAction {
     On,
     /// Nothing more of it is delivered. The command goes on.
     Shut,
@@ -25,7 +25,7 @@ pub enum Flow {
 
 /// How long nothing has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quiet {
+pub enum IdleSpan {
     /// A few milliseconds, or it comes in drops.
     Briefly,
     /// So long that a person would notice.
@@ -34,9 +34,9 @@ pub enum Quiet {
 
 /// One for each output stream.
 #[derive(Debug)]
-pub struct Filters<'a> {
-    pub stdout: &'a mut dyn Filter,
-    pub stderr: &'a mut dyn Filter,
+pub struct StreamFilters<'a> {
+    pub stdout: &'a mut dyn StreamFilter,
+    pub stderr: &'a mut dyn StreamFilter,
 }
 
 /// After the last byte.
@@ -47,49 +47,49 @@ const LONG: Duration = Duration::from_millis(40);
 
 /// A filter with its clock.
 #[derive(Debug)]
-pub(super) struct Filtered<'a> {
-    filter: &'a mut dyn Filter,
-    held: Held,
-    flow: Flow,
+pub(super) struct FilteredStream<'a> {
+    filter: &'a mut dyn StreamFilter,
+    held: HoldTimer,
+    flow: FilterAction,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Held {
+enum HoldTimer {
     Nothing,
     Fresh { first: Instant, last: Instant },
     Settled { last: Instant },
 }
 
-impl<'a> Filtered<'a> {
-    pub(super) fn new(filter: &'a mut dyn Filter) -> Self {
-        Self { filter, held: Held::Nothing, flow: Flow::On }
+impl<'a> FilteredStream<'a> {
+    pub(super) fn new(filter: &'a mut dyn StreamFilter) -> Self {
+        Self { filter, held: HoldTimer::Nothing, flow: FilterAction::On }
     }
 
-    pub(super) fn flow(&self) -> Flow {
+    pub(super) fn flow(&self) -> FilterAction {
         self.flow
     }
 
     pub(super) fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
-        if self.flow == Flow::On {
+        if self.flow == FilterAction::On {
             self.flow = self.filter.push(bytes, out);
             self.note(Instant::now());
         }
     }
 
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
-        if self.flow == Flow::On {
+        if self.flow == FilterAction::On {
             self.flow = self.filter.finish(out);
         }
-        self.held = Held::Nothing;
+        self.held = HoldTimer::Nothing;
     }
 
-    /// When to call [`Filtered::tick`].
+    /// When to call [`FilteredStream::tick`].
     pub(super) fn due(&self) -> Option<Instant> {
         match self.held {
-            _ if self.flow != Flow::On => None,
-            Held::Nothing => None,
-            Held::Fresh { first, last } => Some((last + BRIEFLY).min(first + AT_LAST)),
-            Held::Settled { last } => Some(last + LONG),
+            _ if self.flow != FilterAction::On => None,
+            HoldTimer::Nothing => None,
+            HoldTimer::Fresh { first, last } => Some((last + BRIEFLY).min(first + AT_LAST)),
+            HoldTimer::Settled { last } => Some(last + LONG),
         }
     }
 
@@ -98,8 +98,8 @@ impl<'a> Filtered<'a> {
             return;
         }
         let (quiet, held) = match self.held {
-            Held::Fresh { last, .. } => (Quiet::Briefly, Held::Settled { last }),
-            Held::Settled { .. } | Held::Nothing => (Quiet::Long, Held::Nothing),
+            HoldTimer::Fresh { last, .. } => (IdleSpan::Briefly, HoldTimer::Settled { last }),
+            HoldTimer::Settled { .. } | HoldTimer::Nothing => (IdleSpan::Long, HoldTimer::Nothing),
         };
         self.flow = self.filter.pause(quiet, out);
         self.held = held;
@@ -107,9 +107,9 @@ impl<'a> Filtered<'a> {
 
     fn note(&mut self, now: Instant) {
         let first = match self.held {
-            Held::Fresh { first, .. } => first,
-            Held::Nothing | Held::Settled { .. } => now,
+            HoldTimer::Fresh { first, .. } => first,
+            HoldTimer::Nothing | HoldTimer::Settled { .. } => now,
         };
-        self.held = Held::Fresh { first, last: now };
+        self.held = HoldTimer::Fresh { first, last: now };
     }
 }

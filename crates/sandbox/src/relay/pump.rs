@@ -10,8 +10,8 @@ use rustix::fs::FileType;
 use rustix::io::{Errno, ReadWriteFlags};
 use sha2::{Digest as _, Sha256};
 
-use super::filter::{Filter, Filtered, Flow};
-use super::{Source, Target};
+use super::filter::{FilterAction, FilteredStream, StreamFilter};
+use super::{OutputTarget, StdinSource};
 
 /// A pipe that is ready takes at least this much without blocking (`PIPE_BUF`).
 const ATOMIC: usize = 4096;
@@ -20,12 +20,12 @@ const CHUNK: usize = 64 * 1024;
 const NULL_DEVICE: u64 = 0x103;
 
 #[derive(Default)]
-struct Pending {
+struct PendingBytes {
     bytes: Vec<u8>,
     from: usize,
 }
 
-impl Pending {
+impl PendingBytes {
     fn rest(&self) -> &[u8] {
         self.bytes.get(self.from..).unwrap_or_default()
     }
@@ -48,26 +48,26 @@ impl Pending {
 }
 
 /// From the caller into the command.
-pub(super) struct Inward<'a> {
+pub(super) struct StdinPump<'a> {
     source: Option<BorrowedFd<'a>>,
     sink: Option<OwnedFd>,
-    pending: Pending,
+    pending: PendingBytes,
     /// End of input on a terminal is a character, not a close.
     terminal: bool,
 }
 
-impl<'a> Inward<'a> {
-    pub(super) fn new(source: Source<'a>, sink: Option<OwnedFd>) -> Self {
-        let mut inward = Self { source: None, sink, pending: Pending::default(), terminal: false };
+impl<'a> StdinPump<'a> {
+    pub(super) fn new(source: StdinSource<'a>, sink: Option<OwnedFd>) -> Self {
+        let mut inward = Self { source: None, sink, pending: PendingBytes::default(), terminal: false };
         match source {
-            Source::Empty => {}
-            Source::Bytes(bytes) => inward.pending.bytes = bytes.to_vec(),
-            Source::Fd(fd) => inward.source = Some(fd),
-            Source::Begun { first, rest } => {
+            StdinSource::Empty => {}
+            StdinSource::Bytes(bytes) => inward.pending.bytes = bytes.to_vec(),
+            StdinSource::Fd(fd) => inward.source = Some(fd),
+            StdinSource::Begun { first, rest } => {
                 inward.pending.bytes = first.to_vec();
                 inward.source = Some(rest);
             }
-            Source::Terminal(fd) => (inward.source, inward.terminal) = (Some(fd), true),
+            StdinSource::Terminal(fd) => (inward.source, inward.terminal) = (Some(fd), true),
         }
         inward.close_when_done();
         inward
@@ -146,16 +146,16 @@ impl<'a> Inward<'a> {
 }
 
 /// From the command to the caller.
-pub(super) struct Outward<'a> {
+pub(super) struct OutputPump<'a> {
     name: &'static str,
     source: Option<OwnedFd>,
-    target: Target<'a>,
-    filter: Option<Filtered<'a>>,
+    target: OutputTarget<'a>,
+    filter: Option<FilteredStream<'a>>,
     /// What was read last.
     buffer: Vec<u8>,
     /// What the filter gives, empty between turns.
     clean: Vec<u8>,
-    pending: Pending,
+    pending: PendingBytes,
     cap: u64,
     summary: StreamSummary,
     digest: Sha256,
@@ -163,13 +163,13 @@ pub(super) struct Outward<'a> {
     no_more: bool,
     /// Why bytes could not be delivered, other than that nobody reads.
     lost: Option<Errno>,
-    writing: Writing,
+    writing: WriteMode,
 }
 
 /// How the caller's descriptor is written to without waiting for whoever reads it. It may be shared with others, so that it is
 /// not made non-blocking.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Writing {
+enum WriteMode {
     /// All that there is: nobody reads while it is written.
     Whole,
     /// All that there is: the kernel is told with each write not to wait. Not for files: some never write without waiting.
@@ -178,9 +178,9 @@ enum Writing {
     Parts,
 }
 
-impl Writing {
-    fn to(target: &Target<'_>) -> Self {
-        let Target::Fd(fd) = target else { return Self::Parts };
+impl WriteMode {
+    fn to(target: &OutputTarget<'_>) -> Self {
+        let OutputTarget::Fd(fd) = target else { return Self::Parts };
         let Ok(stat) = rustix::fs::fstat(fd) else { return Self::Parts };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Self::Whole,
@@ -205,9 +205,14 @@ impl Writing {
     }
 }
 
-impl<'a> Outward<'a> {
-    pub(super) fn new(name: &'static str, source: Option<OwnedFd>, target: Target<'a>, cap: u64) -> Self {
-        let writing = Writing::to(&target);
+impl<'a> OutputPump<'a> {
+    pub(super) fn new(
+        name: &'static str,
+        source: Option<OwnedFd>,
+        target: OutputTarget<'a>,
+        cap: u64,
+    ) -> Self {
+        let writing = WriteMode::to(&target);
         Self {
             name,
             source,
@@ -215,7 +220,7 @@ impl<'a> Outward<'a> {
             filter: None,
             buffer: Vec::new(),
             clean: Vec::new(),
-            pending: Pending::default(),
+            pending: PendingBytes::default(),
             cap,
             summary: StreamSummary::default(),
             digest: Sha256::new(),
@@ -225,12 +230,12 @@ impl<'a> Outward<'a> {
         }
     }
 
-    pub(super) fn filter_by(&mut self, filter: &'a mut dyn Filter) {
-        self.filter = Some(Filtered::new(filter));
+    pub(super) fn filter_by(&mut self, filter: &'a mut dyn StreamFilter) {
+        self.filter = Some(FilteredStream::new(filter));
     }
 
     pub(super) fn must_kill(&self) -> bool {
-        self.filter.as_ref().is_some_and(|filter| filter.flow() == Flow::Kill)
+        self.filter.as_ref().is_some_and(|filter| filter.flow() == FilterAction::Kill)
     }
 
     /// When the filter has to be asked again, though nothing came.
@@ -240,7 +245,7 @@ impl<'a> Outward<'a> {
 
     /// Takes the terminal's master end, if this stream is a terminal.
     pub(super) fn adopt(&mut self, master: OwnedFd) -> bool {
-        let terminal = matches!(self.target, Target::Terminal(_));
+        let terminal = matches!(self.target, OutputTarget::Terminal(_));
         if terminal {
             self.source = Some(master);
         }
@@ -266,7 +271,7 @@ impl<'a> Outward<'a> {
 
     pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match (&self.target, self.pending.is_empty()) {
-            (Target::Fd(fd) | Target::Terminal(fd), false) => Some((*fd, PollFlags::OUT)),
+            (OutputTarget::Fd(fd) | OutputTarget::Terminal(fd), false) => Some((*fd, PollFlags::OUT)),
             _ => self.source.as_ref().map(|source| (source.as_fd(), PollFlags::IN)),
         }
     }
@@ -302,7 +307,7 @@ impl<'a> Outward<'a> {
 
     fn end(&mut self) {
         self.source = None;
-        self.pass(Filtered::finish);
+        self.pass(FilteredStream::finish);
     }
 
     fn take(&mut self, bytes: &[u8]) {
@@ -313,7 +318,7 @@ impl<'a> Outward<'a> {
     }
 
     /// Accepts what the filter gives.
-    fn pass(&mut self, step: impl FnOnce(&mut Filtered<'a>, &mut Vec<u8>)) {
+    fn pass(&mut self, step: impl FnOnce(&mut FilteredStream<'a>, &mut Vec<u8>)) {
         let Some(filter) = &mut self.filter else { return };
         let mut clean = std::mem::take(&mut self.clean);
         step(filter, &mut clean);
@@ -322,7 +327,7 @@ impl<'a> Outward<'a> {
         self.clean = clean;
     }
 
-    /// As [`Outward::accept`], without a copy where all of it fits.
+    /// As [`OutputPump::accept`], without a copy where all of it fits.
     fn accept_whole(&mut self, bytes: &mut Vec<u8>) {
         let after = self.summary.bytes + bytes.len() as u64;
         if after > self.cap || !self.pending.is_empty() {
@@ -348,12 +353,12 @@ impl<'a> Outward<'a> {
 
     fn deliver(&mut self) {
         match &mut self.target {
-            Target::Discard => self.pending.clear(),
-            Target::Buffer(buffer) => {
+            OutputTarget::Discard => self.pending.clear(),
+            OutputTarget::Buffer(buffer) => {
                 buffer.extend_from_slice(self.pending.rest());
                 self.pending.clear();
             }
-            Target::Fd(fd) | Target::Terminal(fd) => {
+            OutputTarget::Fd(fd) | OutputTarget::Terminal(fd) => {
                 let fd = *fd;
                 self.write_while_ready(fd);
             }
@@ -389,8 +394,8 @@ mod tests {
 
     use super::*;
 
-    fn outward(target: Target<'_>) -> Outward<'_> {
-        let mut outward = Outward::new("stdout", None, target, u64::MAX);
+    fn outward(target: OutputTarget<'_>) -> OutputPump<'_> {
+        let mut outward = OutputPump::new("stdout", None, target, u64::MAX);
         outward.accept(&vec![b'x'; 1 << 20]);
         outward
     }
@@ -399,7 +404,7 @@ mod tests {
     fn a_pipe_that_nobody_reads_takes_what_fits_and_holds_up_nobody() {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let room = fcntl_setpipe_size(&write, 64 << 10).unwrap();
-        let mut outward = outward(Target::Fd(write.as_fd()));
+        let mut outward = outward(OutputTarget::Fd(write.as_fd()));
         outward.deliver();
         assert_eq!(outward.pending.rest().len(), (1 << 20) - room);
         // One page is free, and nothing more.
@@ -412,8 +417,8 @@ mod tests {
     fn what_cannot_be_told_not_to_wait_gets_small_parts() {
         let (_read, write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let room = fcntl_setpipe_size(&write, 64 << 10).unwrap();
-        let mut outward = outward(Target::Fd(write.as_fd()));
-        outward.writing = Writing::Parts;
+        let mut outward = outward(OutputTarget::Fd(write.as_fd()));
+        outward.writing = WriteMode::Parts;
         outward.deliver();
         assert_eq!(outward.pending.rest().len(), (1 << 20) - room);
     }
@@ -421,9 +426,9 @@ mod tests {
     #[test]
     fn a_file_takes_all_at_once() {
         let file = tempfile::tempfile().unwrap();
-        let mut outward = outward(Target::Fd(file.as_fd()));
+        let mut outward = outward(OutputTarget::Fd(file.as_fd()));
         outward.deliver();
-        assert!(outward.writing == Writing::Whole && outward.pending.is_empty());
+        assert!(outward.writing == WriteMode::Whole && outward.pending.is_empty());
         assert_eq!(file.metadata().unwrap().len(), 1 << 20);
     }
 }

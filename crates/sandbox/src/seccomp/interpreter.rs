@@ -2,14 +2,14 @@
 
 /// `struct seccomp_data`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Call {
+pub(super) struct SeccompData {
     pub(super) arch: u32,
     pub(super) number: u32,
     pub(super) args: [u64; 6],
 }
 
 /// The value that the program returns, and how many instructions it took.
-pub(super) fn run(program: &[u8], call: Call) -> (u32, usize) {
+pub(super) fn run(program: &[u8], call: SeccompData) -> (u32, usize) {
     let data = call.bytes();
     let (mut at, mut accumulator, mut steps) = (0_usize, 0_u32, 0_usize);
     loop {
@@ -26,14 +26,14 @@ pub(super) fn run(program: &[u8], call: Call) -> (u32, usize) {
     }
 }
 
-struct Instruction {
+struct BpfInsn {
     code: u16,
     yes: u8,
     no: u8,
     k: u32,
 }
 
-impl Instruction {
+impl BpfInsn {
     /// How far a conditional jump goes.
     fn offset(&self, accumulator: u32) -> usize {
         let taken = match self.code {
@@ -46,10 +46,10 @@ impl Instruction {
     }
 }
 
-fn decode(program: &[u8], at: usize) -> Instruction {
+fn decode(program: &[u8], at: usize) -> BpfInsn {
     let [code_low, code_high, yes, no, a, b, c, d] = program[at * 8..at * 8 + 8].try_into().unwrap();
     let (code, k) = (u16::from_le_bytes([code_low, code_high]), u32::from_le_bytes([a, b, c, d]));
-    Instruction { code, yes, no, k }
+    BpfInsn { code, yes, no, k }
 }
 
 fn word(data: &[u8; 64], offset: u32) -> u32 {
@@ -58,7 +58,7 @@ fn word(data: &[u8; 64], offset: u32) -> u32 {
     u32::from_le_bytes(data[offset..offset + 4].try_into().unwrap())
 }
 
-impl Call {
+impl SeccompData {
     fn bytes(self) -> [u8; 64] {
         let mut data = [0; 64];
         data[0..4].copy_from_slice(&self.number.to_le_bytes());

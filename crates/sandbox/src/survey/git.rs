@@ -1,26 +1,27 @@
 //! What of a git directory must not change; the module above says why.
 
 use std::collections::BTreeSet;
-use std::os::fd::AsFd as _;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use super::at::{Kind, Probe, normalized, read_small};
+use rustix::fs::{AtFlags, Dir, FileType};
+use rustix::io::Errno;
+
+use super::root_handle::{EntryType, PathProbe, destination, failed, normalized, open_directory, read_small};
 use super::seek::CandidateKind;
-use super::{Covered, Placeholder, SurveyError, Surveyor, config, pointer, shown};
+use super::{CoverResult, PlaceholderKind, SurveyError, Surveyor, git_config, gitdir_pointer, shown};
 use crate::held;
 
 /// Held where they exist. What a command makes of them later is found by the look at its end ([`crate::held`]), which costs
 /// nothing where there is nothing.
 const WHERE_PRESENT: [&str; 3] = ["branches", "remotes", "info/attributes"];
 
-const EMPTY: Placeholder = Placeholder::File(b"");
-/// Git reads a common directory of `.` as "this one".
-const HERE: Placeholder = Placeholder::File(b".\n");
-const TWO_UP: Placeholder = Placeholder::File(b"../..\n");
-
 /// Covers the named entries the walk met, every git directory of every root and what they lead to.
 pub(super) fn cover_all(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
-    let mut work = Work { surveyor, repositories: Vec::new(), seen: BTreeSet::new() };
+    let mut work = GitSurvey { surveyor, repositories: Vec::new(), seen: BTreeSet::new() };
+    work.settings_of_user()?;
     work.collect()?;
     while let Some(repository) = work.repositories.pop() {
         if work.seen.insert(repository.path.clone()) {
@@ -30,20 +31,20 @@ pub(super) fn cover_all(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> 
     Ok(())
 }
 
-struct Work<'w, 'a> {
+struct GitSurvey<'w, 'a> {
     surveyor: &'w mut Surveyor<'a>,
-    repositories: Vec<Repository>,
+    repositories: Vec<GitDir>,
     seen: BTreeSet<PathBuf>,
 }
 
 /// A directory with objects and refs of its own, by absolute path.
-struct Repository {
+struct GitDir {
     path: PathBuf,
     /// Where its files are checked out, as far as known before its configuration is read.
     worktree: Option<PathBuf>,
 }
 
-impl Work<'_, '_> {
+impl GitSurvey<'_, '_> {
     fn collect(&mut self) -> Result<(), SurveyError> {
         let mut named = Vec::new();
         let mut gits = Vec::new();
@@ -52,18 +53,86 @@ impl Work<'_, '_> {
             gits.extend(std::mem::take(&mut found.gits).into_iter().map(|path| ground.path.join(path)));
         }
         for path in named {
-            self.surveyor.cover(&path, Placeholder::Directory)?;
+            self.surveyor.cover(&path, PlaceholderKind::Directory)?;
         }
         self.other_systems()?;
+        self.bare_repositories()?;
         for outside in self.surveyor.grounds.iter().skip(self.surveyor.declared) {
             let path = outside.path.clone();
-            self.repositories.push(Repository { worktree: worktree_of(&path), path });
+            self.repositories.push(GitDir { worktree: worktree_of(&path), path });
         }
         gits.extend(self.surveyor.declared_paths().iter().map(|root| root.join(".git")));
         gits.extend(self.surveyor.on_the_way().iter().map(|directory| directory.join(".git")));
         gits.sort();
         gits.dedup();
         gits.iter().try_for_each(|git| self.git_entry(git))
+    }
+
+    /// What the configuration of the user and of the system leads to in a root: git of the host obeys it in every repository. One
+    /// that is not there yet must not come to be in a root.
+    fn settings_of_user(&mut self) -> Result<(), SurveyError> {
+        const MOST_FILES: usize = 64;
+        let mut queue: Vec<PathBuf> = self.surveyor.rules.git_configs().to_vec();
+        let mut done = BTreeSet::new();
+        let mut hooks_paths = Vec::new();
+        while let Some(file) = queue.pop().filter(|_| done.len() < MOST_FILES) {
+            let file = destination(&file);
+            if !done.insert(file.clone()) {
+                continue;
+            }
+            if self.surveyor.place(&file).is_some() {
+                hooks_paths.extend(self.cover_config(&file)?.hooks_paths);
+            } else if let Some(content) = read_small(rustix::fs::CWD, &file, git_config::MAX) {
+                let config = git_config::parse(&content);
+                let above = file.parent().unwrap_or(&file);
+                queue.extend(config.includes.iter().map(|path| normalized(&above.join(self.expanded(path)))));
+                hooks_paths.extend(config.hooks_paths);
+            }
+        }
+        hooks_paths.retain(|path: &PathBuf| !path.as_os_str().is_empty());
+        hooks_paths = hooks_paths.iter().map(|path| self.expanded(path)).collect();
+        let absolute: Vec<PathBuf> = hooks_paths.iter().filter(|path| path.is_absolute()).cloned().collect();
+        self.surveyor.hooks_of_user = hooks_paths;
+        // Without a repository in the root they are the hooks of others.
+        self.cover_hooks_paths(Path::new("/"), &absolute)
+    }
+
+    /// Directories that git takes for repositories by what is in them. Their configurations are shown without credentials;
+    /// what a command changes in the others is found when it ends.
+    ///
+    /// WHY NOT hold them like a `.git`: git would take a placeholder for `commondir` to mean that there is a checkout.
+    fn bare_repositories(&mut self) -> Result<(), SurveyError> {
+        let mut directories = Vec::new();
+        for (ground, found) in self.surveyor.grounds.iter().zip(&self.surveyor.found) {
+            let heads = found.candidates.iter().filter(|found| found.kind == CandidateKind::Head);
+            directories.extend(heads.map(|head| ground.path.join(&head.relative)));
+        }
+        for directory in directories {
+            let is_directory = |name: &str| {
+                Ok::<_, SurveyError>(self.kind(&directory.join(name))? == Some(EntryType::Directory))
+            };
+            if is_directory("objects")? && is_directory("refs")? {
+                self.show_configs(directory.join("config"))?;
+                self.show_configs(directory.join("config.worktree"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows a configuration, and those that it includes, without credentials.
+    fn show_configs(&mut self, file: PathBuf) -> Result<(), SurveyError> {
+        let mut queue = vec![file];
+        let mut done = BTreeSet::new();
+        while let Some(file) = queue.pop() {
+            if !done.insert(file.clone()) || self.kind(&file)? != Some(EntryType::File) {
+                continue;
+            }
+            let Some(content) = self.show_config(&file) else { continue };
+            let above = file.parent().unwrap_or(&file);
+            let includes = git_config::parse(&content).includes;
+            queue.extend(includes.iter().map(|path| normalized(&above.join(self.expanded(path)))));
+        }
+        Ok(())
     }
 
     /// What other version control systems execute, where it exists.
@@ -75,12 +144,12 @@ impl Work<'_, '_> {
         }
         for system in systems {
             // A file can have the name as well: zsh completes darcs by one.
-            if self.kind(&system)? != Some(Kind::Directory) {
+            if self.kind(&system)? != Some(EntryType::Directory) {
                 continue;
             }
             for file in held::files_of(&system).map(|file| system.join(file)) {
                 if self.kind(&file)?.is_some() {
-                    self.surveyor.cover(&file, EMPTY)?;
+                    self.surveyor.cover(&file, PlaceholderKind::EMPTY)?;
                 }
             }
         }
@@ -90,12 +159,12 @@ impl Work<'_, '_> {
     /// A `.git`: the repository itself, a file that points at it, or nothing yet.
     fn git_entry(&mut self, git: &Path) -> Result<(), SurveyError> {
         let worktree = git.parent().map(Path::to_owned);
-        if self.kind(git)? == Some(Kind::Directory) {
-            self.repositories.push(Repository { path: git.to_owned(), worktree });
+        if self.kind(git)? == Some(EntryType::Directory) {
+            self.repositories.push(GitDir { path: git.to_owned(), worktree });
             return Ok(());
         }
-        if let Covered::Present(Kind::File) = self.surveyor.cover(git, Placeholder::Directory)?
-            && let Some(target) = pointer::pointed_at(git)
+        if let CoverResult::Present(EntryType::File) = self.surveyor.cover(git, PlaceholderKind::Directory)?
+            && let Some(target) = gitdir_pointer::pointed_at(git)
         {
             self.pointed(&target, worktree)?;
         }
@@ -106,28 +175,31 @@ impl Work<'_, '_> {
     fn pointed(&mut self, target: &Path, worktree: Option<PathBuf>) -> Result<(), SurveyError> {
         let target = std::fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
         match self.probe(&target)? {
-            Some(Probe::Present(Kind::Directory)) if target.join("gitdir").exists() => self.linked(&target),
-            Some(Probe::Present(Kind::Directory)) => {
-                self.repositories.push(Repository { path: target, worktree });
+            Some(PathProbe::Present(EntryType::Directory)) if target.join("gitdir").exists() => {
+                self.linked(&target)
+            }
+            Some(PathProbe::Present(EntryType::Directory)) => {
+                self.repositories.push(GitDir { path: target, worktree });
                 Ok(())
             }
-            Some(_) => self.surveyor.cover(&target, Placeholder::Directory).map(drop),
+            Some(_) => self.surveyor.cover(&target, PlaceholderKind::Directory).map(drop),
             None => Ok(()),
         }
     }
 
-    fn cover(&mut self, repository: &Repository) -> Result<(), SurveyError> {
+    fn cover(&mut self, repository: &GitDir) -> Result<(), SurveyError> {
         let git = &repository.path;
         self.pin(git);
-        self.surveyor.cover(&git.join("hooks"), Placeholder::Directory)?;
+        self.surveyor.cover(&git.join("hooks"), PlaceholderKind::Directory)?;
         for name in WHERE_PRESENT {
             if self.kind(&git.join(name))?.is_some() {
-                self.surveyor.cover(&git.join(name), EMPTY)?;
+                self.surveyor.cover(&git.join(name), PlaceholderKind::EMPTY)?;
             }
         }
         let mut settings = self.cover_config(&git.join("config"))?;
         let own = self.cover_config(&git.join("config.worktree"))?;
         settings.hooks_paths.extend(own.hooks_paths);
+        settings.hooks_paths.extend(self.surveyor.hooks_of_user.iter().cloned());
         self.cover_common(git, &settings)?;
         let mut worktrees = self.cover_worktrees(git)?;
         let configured = settings.worktree.or(own.worktree).map(|path| normalized(&git.join(path)));
@@ -138,16 +210,20 @@ impl Work<'_, '_> {
         self.cover_modules(git, &worktrees)
     }
 
-    fn cover_common(&mut self, git: &Path, settings: &config::Config) -> Result<(), SurveyError> {
+    fn cover_common(
+        &mut self,
+        git: &Path,
+        settings: &git_config::SurveyedGitConfig,
+    ) -> Result<(), SurveyError> {
         let common = git.join("commondir");
-        match self.surveyor.cover(&common, HERE)? {
-            Covered::Present(Kind::File) => {
-                let target = pointer::path_in(&common).and_then(|path| std::fs::canonicalize(path).ok());
+        match self.surveyor.cover(&common, PlaceholderKind::HERE)? {
+            CoverResult::Present(EntryType::File) => {
+                let target = gitdir_pointer::path_in(&common).and_then(|path| std::fs::canonicalize(path).ok());
                 if let Some(path) = target.filter(|path| path != git) {
-                    self.repositories.push(Repository { path, worktree: None });
+                    self.repositories.push(GitDir { path, worktree: None });
                 }
             }
-            Covered::Absent if settings.bare => self.surveyor.notes.push(format!(
+            CoverResult::Absent if settings.bare => self.surveyor.notes.push(format!(
                 "`{}` is a bare repository in a directory called `.git`; while the session lasts git takes the directory around it for its checkout",
                 shown(git)
             )),
@@ -157,19 +233,22 @@ impl Work<'_, '_> {
     }
 
     /// The configuration is shown as it is, or without its credentials, or (if it is too large to judge) not at all.
-    fn cover_config(&mut self, file: &Path) -> Result<config::Config, SurveyError> {
+    fn cover_config(&mut self, file: &Path) -> Result<git_config::SurveyedGitConfig, SurveyError> {
         let mut queue = vec![file.to_owned()];
-        let mut total = config::Config::default();
+        let mut total = git_config::SurveyedGitConfig::default();
         let mut done = BTreeSet::new();
         while let Some(file) = queue.pop() {
             if !done.insert(file.clone()) {
                 continue;
             }
-            let Covered::Present(Kind::File) = self.surveyor.cover(&file, EMPTY)? else { continue };
+            let CoverResult::Present(EntryType::File) = self.surveyor.cover(&file, PlaceholderKind::EMPTY)?
+            else {
+                continue;
+            };
             let Some(content) = self.show_config(&file) else { continue };
-            let config = config::parse(&content);
+            let config = git_config::parse(&content);
             let above = file.parent().unwrap_or(&file);
-            queue.extend(config.includes.iter().map(|path| normalized(&above.join(path))));
+            queue.extend(config.includes.iter().map(|path| normalized(&above.join(self.expanded(path)))));
             total.worktree = config.worktree.or(total.worktree);
             total.hooks_paths.extend(config.hooks_paths);
             total.bare |= config.bare;
@@ -181,11 +260,11 @@ impl Work<'_, '_> {
         let (index, relative) = self.surveyor.place(file)?;
         let ground = self.surveyor.grounds.get(index)?;
         let found = self.surveyor.found.get_mut(index)?;
-        let content = read_small(ground.fd.as_fd(), &relative, config::MAX);
+        let content = read_small(ground.fd.as_fd(), &relative, git_config::MAX);
         match &content {
             None => found.mask(relative),
             Some(content) => {
-                if let Some(clean) = config::redacted(content) {
+                if let Some(clean) = git_config::redacted(content) {
                     found.rewrite(relative, clean);
                 }
             }
@@ -195,14 +274,23 @@ impl Work<'_, '_> {
 
     /// Hooks kept in the workspace run on the host like any other. Husky's are wrappers for those one level up.
     fn cover_hooks_paths(&mut self, worktree: &Path, paths: &[PathBuf]) -> Result<(), SurveyError> {
-        for path in paths.iter().filter(|path| !path.as_os_str().is_empty() && !path.starts_with("~")) {
-            let path = normalized(&worktree.join(path));
+        for path in paths.iter().filter(|path| !path.as_os_str().is_empty()) {
+            let path = normalized(&worktree.join(self.expanded(path)));
             let hooks = if path.ends_with("_") { path.parent().unwrap_or(&path) } else { &path };
             if hooks != worktree {
-                self.surveyor.cover(hooks, Placeholder::Directory)?;
+                self.surveyor.cover(hooks, PlaceholderKind::Directory)?;
             }
         }
         Ok(())
+    }
+
+    /// A path of a setting with the home of the caller in the place of `~`.
+    fn expanded(&self, path: &Path) -> PathBuf {
+        let below = path.strip_prefix("~").ok();
+        match self.surveyor.rules.home().zip(below) {
+            Some((home, below)) => home.join(below),
+            None => path.to_owned(),
+        }
     }
 
     /// Covers the linked worktrees of a repository and says where they are checked out.
@@ -210,7 +298,7 @@ impl Work<'_, '_> {
         let mut checkouts = Vec::new();
         for linked in self.subdirectories(&git.join("worktrees"))? {
             self.linked(&linked)?;
-            let pointer = pointer::path_in(&linked.join("gitdir"));
+            let pointer = gitdir_pointer::path_in(&linked.join("gitdir"));
             checkouts.extend(pointer.and_then(|git_file| std::fs::canonicalize(git_file.parent()?).ok()));
         }
         Ok(checkouts)
@@ -223,9 +311,9 @@ impl Work<'_, '_> {
         }
         self.pin(linked);
         if self.kind(&linked.join("gitdir"))?.is_some() {
-            self.surveyor.cover(&linked.join("gitdir"), EMPTY)?;
+            self.surveyor.cover(&linked.join("gitdir"), PlaceholderKind::EMPTY)?;
         }
-        self.surveyor.cover(&linked.join("commondir"), TWO_UP)?;
+        self.surveyor.cover(&linked.join("commondir"), PlaceholderKind::TWO_UP)?;
         self.cover_config(&linked.join("config.worktree"))?;
         // Only where it exists: git does not remove a worktree that has this directory.
         match self.kind(&linked.join("modules"))? {
@@ -236,14 +324,14 @@ impl Work<'_, '_> {
 
     fn cover_modules(&mut self, git: &Path, worktrees: &[PathBuf]) -> Result<(), SurveyError> {
         let modules = git.join("modules");
-        if self.kind(&modules)? != Some(Kind::Directory) {
-            return self.surveyor.cover(&modules, Placeholder::Directory).map(drop);
+        if self.kind(&modules)? != Some(EntryType::Directory) {
+            return self.surveyor.cover(&modules, PlaceholderKind::Directory).map(drop);
         }
         let mut pending = vec![modules.clone()];
         while let Some(directory) = pending.pop() {
             for child in self.subdirectories(&directory)? {
                 if self.kind(&child.join("HEAD"))?.is_some() {
-                    self.repositories.push(Repository { path: child, worktree: None });
+                    self.repositories.push(GitDir { path: child, worktree: None });
                 } else {
                     pending.push(child);
                 }
@@ -255,33 +343,36 @@ impl Work<'_, '_> {
 
     fn hold_free_modules(&mut self, modules: &Path, worktrees: &[PathBuf]) -> Result<(), SurveyError> {
         for worktree in worktrees {
-            let Some(content) = read_small(rustix::fs::CWD, &worktree.join(".gitmodules"), config::MAX)
-            else {
-                continue;
-            };
-            for name in config::submodule_names(&content) {
+            let Some(content) = self.read(&worktree.join(".gitmodules")) else { continue };
+            for name in git_config::submodule_names(&content) {
                 let module = normalized(&modules.join(name));
                 if module.starts_with(modules) && self.kind(&module)?.is_none() {
-                    self.surveyor.cover(&module, Placeholder::Directory)?;
+                    self.surveyor.cover(&module, PlaceholderKind::Directory)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn subdirectories(&self, directory: &Path) -> Result<Vec<PathBuf>, SurveyError> {
-        if self.kind(directory)? != Some(Kind::Directory) {
-            return Ok(Vec::new());
-        }
-        let entries = match std::fs::read_dir(directory) {
-            Ok(entries) => entries,
-            Err(source) if source.kind() == std::io::ErrorKind::PermissionDenied => return Ok(Vec::new()),
-            Err(source) => {
-                return Err(SurveyError::Io { action: "list", path: directory.to_owned(), source });
+    fn read(&self, file: &Path) -> Option<Vec<u8>> {
+        match super::root_handle::innermost(&self.surveyor.grounds, file) {
+            Some((index, relative)) => {
+                read_small(self.surveyor.grounds.get(index)?.fd.as_fd(), &relative, git_config::MAX)
             }
-        };
-        let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        Ok(directories.map(|entry| entry.path()).collect())
+            None => read_small(rustix::fs::CWD, file, git_config::MAX),
+        }
+    }
+
+    /// By descriptors below the root: a path of a command can be longer than the kernel takes at once.
+    fn subdirectories(&self, directory: &Path) -> Result<Vec<PathBuf>, SurveyError> {
+        let place = super::root_handle::innermost(&self.surveyor.grounds, directory);
+        let ground = place.and_then(|(index, relative)| Some((self.surveyor.grounds.get(index)?, relative)));
+        let Some((ground, relative)) = ground else { return Ok(Vec::new()) };
+        match open_directory(ground.fd.as_fd(), relative.as_os_str().as_bytes()) {
+            Ok(fd) => listed_directories(&fd, directory).map_err(failed("list", directory)),
+            Err(Errno::ACCESS | Errno::PERM | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(Vec::new()),
+            Err(errno) => Err(failed("list", directory)(errno)),
+        }
     }
 
     fn pin(&mut self, path: &Path) {
@@ -292,21 +383,38 @@ impl Work<'_, '_> {
         }
     }
 
-    fn kind(&self, path: &Path) -> Result<Option<Kind>, SurveyError> {
+    fn kind(&self, path: &Path) -> Result<Option<EntryType>, SurveyError> {
         Ok(match self.probe(path)? {
-            Some(Probe::Present(kind)) => Some(kind),
-            Some(Probe::Link(_)) => Some(Kind::Link),
-            Some(Probe::Missing(_)) | None => None,
+            Some(PathProbe::Present(kind)) => Some(kind),
+            Some(PathProbe::Link(_)) => Some(EntryType::Link),
+            Some(PathProbe::Missing(_)) | None => None,
         })
     }
 
     /// `None` outside every root.
-    fn probe(&self, path: &Path) -> Result<Option<Probe>, SurveyError> {
-        let Some((index, relative)) = super::at::innermost(&self.surveyor.grounds, path) else {
+    fn probe(&self, path: &Path) -> Result<Option<PathProbe>, SurveyError> {
+        let Some((index, relative)) = super::root_handle::innermost(&self.surveyor.grounds, path) else {
             return Ok(None);
         };
         self.surveyor.grounds.get(index).map(|ground| ground.probe(&relative)).transpose()
     }
+}
+
+fn listed_directories(fd: &OwnedFd, path: &Path) -> Result<Vec<PathBuf>, Errno> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(fd)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let kind = match entry.file_type() {
+            FileType::Unknown => rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+            known => known,
+        };
+        if kind == FileType::Directory && !matches!(name.to_bytes(), b"." | b"..") {
+            found.push(path.join(OsStr::from_bytes(name.to_bytes())));
+        }
+    }
+    Ok(found)
 }
 
 /// The directory around a `.git`.

@@ -5,26 +5,26 @@ use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Extent, PathVerdict};
+use ringfence_types::{PathDecision, ProtectionExtent};
 use rustix::fs::{AtFlags, FileType, Stat};
 
-use super::at::{Ground, destination, innermost, links_on_the_way, read_small};
-use super::found::Found;
+use super::root_findings::RootFindings;
+use super::root_handle::{RootHandle, destination, innermost, links_on_the_way, read_small};
 use super::seek::{self, Candidate, CandidateKind};
-use super::walk::{Entry, Shield, Visitor, walk};
-use super::{Rules, SurveyError, Surveyor, public};
+use super::walk::{WalkEntry, WalkShield, WalkVisitor, walk};
+use super::{SurveyError, SurveyRules, Surveyor, public_file};
 
 /// Names that matter during the walk.
 #[derive(Debug, Default)]
-pub(super) struct Names<'a> {
+pub(super) struct MaskNames<'a> {
     at_root: HashSet<&'a [u8]>,
     anywhere: HashSet<&'a [u8]>,
     /// Whether rules about changes speak here: not in a git directory that nobody declared.
     declared: bool,
 }
 
-impl<'a> Names<'a> {
-    pub(super) fn of(rules: &'a dyn Rules) -> Self {
+impl<'a> MaskNames<'a> {
+    pub(super) fn of(rules: &'a dyn SurveyRules) -> Self {
         let bytes = |names: &'a [&'a str]| {
             names.iter().map(|name| name.as_bytes()).filter(|n| *n != b".git").collect()
         };
@@ -35,53 +35,57 @@ impl<'a> Names<'a> {
 
 /// Walks `ground` and notes what the rules hide, sockets, protected names and git directories.
 pub(super) fn sweep(
-    ground: &Ground,
-    names: &Names<'_>,
-    rules: &dyn Rules,
-    found: &mut Found,
+    ground: &RootHandle,
+    names: &MaskNames<'_>,
+    rules: &dyn SurveyRules,
+    found: &mut RootFindings,
 ) -> Result<(), SurveyError> {
-    for sweep in walk(ground, || Sweep { ground, names, rules, found: Found::default() })? {
+    for sweep in walk(ground, || MaskWalk { ground, names, rules, found: RootFindings::default() })? {
         found.absorb(sweep.found);
     }
     Ok(())
 }
 
-struct Sweep<'a> {
-    ground: &'a Ground,
-    names: &'a Names<'a>,
-    rules: &'a dyn Rules,
-    found: Found,
+struct MaskWalk<'a> {
+    ground: &'a RootHandle,
+    names: &'a MaskNames<'a>,
+    rules: &'a dyn SurveyRules,
+    found: RootFindings,
 }
 
-impl Visitor for Sweep<'_> {
-    fn entry(&mut self, entry: &Entry<'_>) -> Result<Shield, SurveyError> {
-        self.found.candidates.extend(seek::candidate(entry));
+impl WalkVisitor for MaskWalk<'_> {
+    fn entry(&mut self, entry: &WalkEntry<'_>) -> Result<WalkShield, SurveyError> {
+        self.found.candidates.extend(seek::candidates(entry));
         match entry.kind {
             FileType::Directory => {}
             FileType::Symlink => self.link(entry),
             FileType::Socket => self.found.mask(entry.relative.to_owned()),
             _ => self.file(entry),
         }
-        let ruled = if self.names.declared { self.ruled(entry) } else { Shield::AsAbove };
-        Ok(if entry.shielded || self.name(entry) == Shield::AsAbove { ruled } else { Shield::Up })
+        let ruled = if self.names.declared { self.ruled(entry) } else { WalkShield::AsAbove };
+        Ok(if entry.shielded || self.name(entry) == WalkShield::AsAbove { ruled } else { WalkShield::Up })
     }
 
     /// Its owner could open it from inside, and anybody may know names in it that nobody here could list.
-    fn unreadable(&mut self, _ground: &Ground, relative: &Path) -> Result<(), SurveyError> {
-        self.found.candidates.push(Candidate { relative: relative.to_owned(), kind: CandidateKind::Closed });
+    fn unreadable(&mut self, _ground: &RootHandle, relative: &Path) -> Result<(), SurveyError> {
+        self.closed_to_owner(relative);
         if !relative.as_os_str().is_empty() {
             self.found.close(relative.to_owned());
         }
         Ok(())
     }
+
+    fn closed_to_owner(&mut self, relative: &Path) {
+        self.found.candidates.push(Candidate { relative: relative.to_owned(), kind: CandidateKind::Closed });
+    }
 }
 
-impl Sweep<'_> {
-    fn file(&mut self, entry: &Entry<'_>) {
+impl MaskWalk<'_> {
+    fn file(&mut self, entry: &WalkEntry<'_>) {
         let hidden = match self.ground.judge(self.rules, entry.relative) {
-            PathVerdict::Open => false,
-            PathVerdict::Hidden => true,
-            PathVerdict::HiddenUnlessPublic => !is_public(self.ground, entry.relative),
+            PathDecision::Open => false,
+            PathDecision::Hidden => true,
+            PathDecision::HiddenUnlessPublic => !is_public(self.ground, entry.relative),
         };
         if hidden {
             self.found.mask(entry.relative.to_owned());
@@ -90,12 +94,12 @@ impl Sweep<'_> {
     }
 
     /// What rules besides the protected names say about changing it.
-    fn ruled(&mut self, entry: &Entry<'_>) -> Shield {
+    fn ruled(&mut self, entry: &WalkEntry<'_>) -> WalkShield {
         let path = || entry.relative.to_owned();
         if entry.kind == FileType::Directory {
             if self.rules.hides_all(entry.relative) {
                 self.found.close(path());
-                return Shield::Up;
+                return WalkShield::Up;
             }
             return self.ruled_directory(entry);
         }
@@ -106,25 +110,26 @@ impl Sweep<'_> {
                 self.found.hold(path())
             }
         }
-        Shield::AsAbove
+        WalkShield::AsAbove
     }
 
-    fn ruled_directory(&mut self, entry: &Entry<'_>) -> Shield {
-        let extent = if entry.shielded { Extent::Nothing } else { self.rules.holds_in(entry.relative) };
-        if extent != Extent::Nothing {
+    fn ruled_directory(&mut self, entry: &WalkEntry<'_>) -> WalkShield {
+        let extent =
+            if entry.shielded { ProtectionExtent::Nothing } else { self.rules.holds_in(entry.relative) };
+        if extent != ProtectionExtent::Nothing {
             self.found.hold(entry.relative.to_owned());
         }
         match extent {
-            Extent::Nothing => Shield::AsAbove,
-            Extent::Everything => Shield::Up,
-            Extent::EverythingBut => {
+            ProtectionExtent::Nothing => WalkShield::AsAbove,
+            ProtectionExtent::Everything => WalkShield::Up,
+            ProtectionExtent::EverythingBut => {
                 self.found.excepted.push(entry.relative.to_owned());
-                Shield::AsAbove
+                WalkShield::AsAbove
             }
         }
     }
 
-    fn note_inode(&mut self, entry: &Entry<'_>) {
+    fn note_inode(&mut self, entry: &WalkEntry<'_>) {
         let Ok(stat) = rustix::fs::statat(entry.directory, entry.name, AtFlags::SYMLINK_NOFOLLOW) else {
             return;
         };
@@ -135,18 +140,18 @@ impl Sweep<'_> {
     }
 
     /// What a hidden name links to is what it would have given away.
-    fn link(&mut self, entry: &Entry<'_>) {
+    fn link(&mut self, entry: &WalkEntry<'_>) {
         let verdict = match self.ground.judge(self.rules, entry.relative) {
-            PathVerdict::Open if self.names.declared && self.rules.hides_all(entry.relative) => {
-                PathVerdict::Hidden
+            PathDecision::Open if self.names.declared && self.rules.hides_all(entry.relative) => {
+                PathDecision::Hidden
             }
-            PathVerdict::Open => return,
+            PathDecision::Open => return,
             verdict => verdict,
         };
         let target = destination(&self.ground.path.join(entry.relative));
-        let shown = verdict == PathVerdict::HiddenUnlessPublic
-            && read_small(rustix::fs::CWD, &target, public::MAX)
-                .is_some_and(|content| public::is_public(&content));
+        let shown = verdict == PathDecision::HiddenUnlessPublic
+            && read_small(rustix::fs::CWD, &target, public_file::MAX)
+                .is_some_and(|content| public_file::is_public(entry.relative, &content));
         if !shown {
             if self.names.declared && self.rules.hides_all(entry.relative) {
                 self.found.closed_targets.push(target.clone());
@@ -157,25 +162,26 @@ impl Sweep<'_> {
         }
     }
 
-    fn name(&mut self, entry: &Entry<'_>) -> Shield {
+    fn name(&mut self, entry: &WalkEntry<'_>) -> WalkShield {
         let name = entry.name.to_bytes();
         if name == b".git" {
             self.found.gits.push(entry.relative.to_owned());
-            return Shield::AsAbove;
+            return WalkShield::AsAbove;
         }
         // Links with such a name are looked at once it is known what else is protected.
         if self.names.anywhere.contains(name) {
             self.found.named.push(entry.relative.to_owned());
-            return Shield::Up;
+            return WalkShield::Up;
         }
         let at_root = entry.relative.as_os_str().as_bytes().len() == name.len();
-        if at_root && self.names.at_root.contains(name) { Shield::Up } else { Shield::AsAbove }
+        if at_root && self.names.at_root.contains(name) { WalkShield::Up } else { WalkShield::AsAbove }
     }
 }
 
 /// Whether the file at `relative` is one that everybody may read by what is in it.
-pub(crate) fn is_public(ground: &Ground, relative: &Path) -> bool {
-    read_small(ground.fd.as_fd(), relative, public::MAX).is_some_and(|content| public::is_public(&content))
+pub(crate) fn is_public(ground: &RootHandle, relative: &Path) -> bool {
+    read_small(ground.fd.as_fd(), relative, public_file::MAX)
+        .is_some_and(|content| public_file::is_public(relative, &content))
 }
 
 /// Masks each directory or file that is closed as a whole, in every root that it would be reached through.
@@ -203,7 +209,7 @@ pub(super) fn close_parts(surveyor: &mut Surveyor<'_>, closed: &[&Path]) -> Resu
 /// protected one.
 pub(super) fn add_targets_and_aliases(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
     add_targets(surveyor)?;
-    let masked: BTreeSet<Identity> = surveyor.found.iter().flat_map(|found| found.shared.clone()).collect();
+    let masked: BTreeSet<InodeKey> = surveyor.found.iter().flat_map(|found| found.shared.clone()).collect();
     let mut shared = masked.clone();
     shared.extend(protected_with_other_names(surveyor)?);
     if shared.is_empty() {
@@ -212,7 +218,7 @@ pub(super) fn add_targets_and_aliases(surveyor: &mut Surveyor<'_>) -> Result<(),
     let listing_lies = surveyor.found.iter().any(|found| found.listing_lies);
     let inodes: HashSet<u64> = shared.iter().map(|(_, inode)| *inode).collect();
     for (ground, found) in surveyor.grounds.iter().zip(&mut surveyor.found) {
-        let aliases = || Aliases { shared: &shared, inodes: &inodes, listing_lies, names: Vec::new() };
+        let aliases = || HardLinkFinder { shared: &shared, inodes: &inodes, listing_lies, names: Vec::new() };
         for (name, identity) in walk(ground, aliases)?.into_iter().flat_map(|aliases| aliases.names) {
             if masked.contains(&identity) { found.mask(name) } else { found.protect(name) }
         }
@@ -221,7 +227,7 @@ pub(super) fn add_targets_and_aliases(surveyor: &mut Surveyor<'_>) -> Result<(),
 }
 
 /// A read-only bind guards a name, not the file: the same file under another name would be writable.
-fn protected_with_other_names(surveyor: &mut Surveyor<'_>) -> Result<BTreeSet<Identity>, SurveyError> {
+fn protected_with_other_names(surveyor: &mut Surveyor<'_>) -> Result<BTreeSet<InodeKey>, SurveyError> {
     let mut shared = BTreeSet::new();
     for (ground, found) in surveyor.grounds.iter().zip(&mut surveyor.found) {
         for path in found.protected().cloned().collect::<Vec<_>>() {
@@ -241,34 +247,34 @@ fn protected_with_other_names(surveyor: &mut Surveyor<'_>) -> Result<BTreeSet<Id
 }
 
 /// Files in a directory that have another name somewhere.
-fn linked_files(directory: &Path) -> Result<Vec<Identity>, SurveyError> {
-    let Ok(inside) = Ground::open(directory) else { return Ok(Vec::new()) };
+fn linked_files(directory: &Path) -> Result<Vec<InodeKey>, SurveyError> {
+    let Ok(inside) = RootHandle::open(directory) else { return Ok(Vec::new()) };
     Ok(walk(&inside, LinkedFiles::default)?.into_iter().flat_map(|files| files.found).collect())
 }
 
 #[derive(Default)]
 struct LinkedFiles {
-    found: Vec<Identity>,
+    found: Vec<InodeKey>,
 }
 
-impl Visitor for LinkedFiles {
-    fn entry(&mut self, entry: &Entry<'_>) -> Result<Shield, SurveyError> {
+impl WalkVisitor for LinkedFiles {
+    fn entry(&mut self, entry: &WalkEntry<'_>) -> Result<WalkShield, SurveyError> {
         if entry.kind != FileType::Directory
             && let Ok(stat) = rustix::fs::statat(entry.directory, entry.name, AtFlags::SYMLINK_NOFOLLOW)
             && stat.st_nlink > 1
         {
             self.found.push(identity(&stat));
         }
-        Ok(Shield::AsAbove)
+        Ok(WalkShield::AsAbove)
     }
 
-    fn unreadable(&mut self, _ground: &Ground, _relative: &Path) -> Result<(), SurveyError> {
+    fn unreadable(&mut self, _ground: &RootHandle, _relative: &Path) -> Result<(), SurveyError> {
         Ok(())
     }
 }
 
 /// Device and inode.
-type Identity = (u64, u64);
+type InodeKey = (u64, u64);
 
 fn add_targets(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
     let links: Vec<PathBuf> =
@@ -308,15 +314,15 @@ fn add_targets(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
 }
 
 /// Finds the other names of files by inode number.
-struct Aliases<'a> {
-    shared: &'a BTreeSet<Identity>,
+struct HardLinkFinder<'a> {
+    shared: &'a BTreeSet<InodeKey>,
     inodes: &'a HashSet<u64>,
     listing_lies: bool,
-    names: Vec<(PathBuf, Identity)>,
+    names: Vec<(PathBuf, InodeKey)>,
 }
 
-impl Visitor for Aliases<'_> {
-    fn entry(&mut self, entry: &Entry<'_>) -> Result<Shield, SurveyError> {
+impl WalkVisitor for HardLinkFinder<'_> {
+    fn entry(&mut self, entry: &WalkEntry<'_>) -> Result<WalkShield, SurveyError> {
         let candidate =
             entry.kind != FileType::Directory && (self.listing_lies || self.inodes.contains(&entry.inode));
         if candidate
@@ -325,10 +331,10 @@ impl Visitor for Aliases<'_> {
         {
             self.names.push((entry.relative.to_owned(), identity(&stat)));
         }
-        Ok(Shield::AsAbove)
+        Ok(WalkShield::AsAbove)
     }
 
-    fn unreadable(&mut self, _ground: &Ground, _relative: &Path) -> Result<(), SurveyError> {
+    fn unreadable(&mut self, _ground: &RootHandle, _relative: &Path) -> Result<(), SurveyError> {
         Ok(())
     }
 }

@@ -8,21 +8,21 @@ use std::process::Command;
 
 use super::*;
 
-mod held;
+mod protected_paths;
 
 struct TestRules;
 
-impl Rules for TestRules {
-    fn judge(&self, relative: &Path) -> PathVerdict {
+impl SurveyRules for TestRules {
+    fn judge(&self, relative: &Path) -> PathDecision {
         let name = relative.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if name.ends_with(".example") {
-            PathVerdict::Open
+            PathDecision::Open
         } else if name == ".env" || name.starts_with(".env.") || name.ends_with(".key") {
-            PathVerdict::Hidden
+            PathDecision::Hidden
         } else if name.ends_with(".pem") {
-            PathVerdict::HiddenUnlessPublic
+            PathDecision::HiddenUnlessPublic
         } else {
-            PathVerdict::Open
+            PathDecision::Open
         }
     }
 
@@ -64,7 +64,7 @@ impl Bench {
         self
     }
 
-    fn survey_at(&self, path: &str) -> Survey {
+    fn survey_at(&self, path: &str) -> WorkspaceSurvey {
         super::survey(&self.root().join(path), &TestRules).unwrap()
     }
 
@@ -107,7 +107,7 @@ fn has(list: &[PathBuf], path: &str) -> bool {
     list.contains(&PathBuf::from(path))
 }
 
-fn placeholder(root: &SurveyedRoot, path: &str) -> Option<Placeholder> {
+fn placeholder(root: &SurveyedRoot, path: &str) -> Option<PlaceholderKind> {
     root.absent.iter().find(|absent| absent.path == Path::new(path)).map(|absent| absent.placeholder)
 }
 
@@ -189,7 +189,7 @@ fn protected_names_are_protected_or_held() {
     assert_eq!(root.protected, paths(&[".mcp.json", ".ringfence", "a/b/.claude"]));
     let absent: Vec<_> =
         root.absent.iter().map(|absent| (absent.path.to_str().unwrap(), absent.placeholder)).collect();
-    let directory = Placeholder::Directory;
+    let directory = PlaceholderKind::Directory;
     assert_eq!(absent, [(".envrc", directory), (".git", directory), (".gitmodules", directory)]);
     assert_eq!(root.pins, paths(&["a", "a/b"]));
 }
@@ -216,9 +216,9 @@ fn a_name_that_is_hidden_and_protected_is_masked_and_its_directory_held() {
 /// Hides one name and protects it too.
 struct Hide(&'static str);
 
-impl Rules for Hide {
-    fn judge(&self, relative: &Path) -> PathVerdict {
-        if relative.ends_with(self.0) { PathVerdict::Hidden } else { PathVerdict::Open }
+impl SurveyRules for Hide {
+    fn judge(&self, relative: &Path) -> PathDecision {
+        if relative.ends_with(self.0) { PathDecision::Hidden } else { PathDecision::Open }
     }
 
     fn protected_at_root(&self) -> &[&str] {
@@ -295,9 +295,9 @@ fn a_plain_repository() {
     bench.repository("");
     let root = bench.survey();
     assert!(has(&root.protected, ".git/hooks") && has(&root.protected, ".git/config"), "{root:?}");
-    assert_eq!(placeholder(&root, ".git/commondir"), Some(Placeholder::File(b".\n")));
-    assert_eq!(placeholder(&root, ".git/config.worktree"), Some(Placeholder::File(b"")));
-    assert_eq!(placeholder(&root, ".git/modules"), Some(Placeholder::Directory));
+    assert_eq!(placeholder(&root, ".git/commondir"), Some(PlaceholderKind::File(b".\n")));
+    assert_eq!(placeholder(&root, ".git/config.worktree"), Some(PlaceholderKind::File(b"")));
+    assert_eq!(placeholder(&root, ".git/modules"), Some(PlaceholderKind::Directory));
     assert_eq!(root.pins, paths(&[".git"]));
     for writable in [".git", ".git/objects", ".git/refs", ".git/index", ".git/HEAD", ".git/logs"] {
         assert!(!has(&root.protected, writable), "{writable}");
@@ -312,7 +312,7 @@ fn repositories_at_any_depth() {
     fs::remove_dir_all(bench.root().join("vendor/deep er/inner/.git/hooks")).unwrap();
     let root = bench.survey();
     assert!(has(&root.protected, "vendor/deep er/inner/.git/config"));
-    assert_eq!(placeholder(&root, "vendor/deep er/inner/.git/hooks"), Some(Placeholder::Directory));
+    assert_eq!(placeholder(&root, "vendor/deep er/inner/.git/hooks"), Some(PlaceholderKind::Directory));
     for pin in ["vendor", "vendor/deep er", "vendor/deep er/inner", "vendor/deep er/inner/.git"] {
         assert!(has(&root.pins, pin), "{pin}");
     }
@@ -357,14 +357,14 @@ fn git_works_with_the_placeholders_in_a_worktree_and_in_a_submodule() {
 }
 
 /// Makes the placeholders of a survey by hand.
-fn hold(survey: &Survey) {
+fn hold(survey: &WorkspaceSurvey) {
     for root in &survey.roots {
         for absent in &root.absent {
             match absent.placeholder {
-                Placeholder::Directory | Placeholder::Way => {
+                PlaceholderKind::Directory | PlaceholderKind::Way => {
                     fs::create_dir(root.path.join(&absent.path)).unwrap()
                 }
-                Placeholder::File(content) => fs::write(root.path.join(&absent.path), content).unwrap(),
+                PlaceholderKind::File(content) => fs::write(root.path.join(&absent.path), content).unwrap(),
             }
         }
     }
@@ -406,7 +406,7 @@ fn modules_nobody_initialised_are_held() {
         .write(".gitmodules", "[submodule \"a/b\"]\n\tpath = b\n[submodule \"../../x\"]\n\tpath = c\n");
     bench.write(".git/modules/other/HEAD", "x");
     let root = bench.survey();
-    assert_eq!(placeholder(&root, ".git/modules/a"), Some(Placeholder::Directory));
+    assert_eq!(placeholder(&root, ".git/modules/a"), Some(PlaceholderKind::Directory));
     assert!(!root.absent.iter().any(|absent| absent.path.starts_with("x")));
 }
 
@@ -424,7 +424,7 @@ fn a_git_directory_that_a_file_points_at_counts() {
             && has(&root.protected, "store/hooks")
     );
     assert!(has(&root.pins, "store"));
-    assert_eq!(placeholder(&root, "not yet"), Some(Placeholder::Directory));
+    assert_eq!(placeholder(&root, "not yet"), Some(PlaceholderKind::Directory));
 }
 
 #[test]
@@ -444,13 +444,13 @@ fn what_the_configuration_leads_to_is_covered() {
     bench.git("", &["config", "include.path", "../team.gitconfig"]);
     let root = bench.survey();
     assert!(has(&root.protected, ".husky"), "{root:?}");
-    assert_eq!(placeholder(&root, "team.gitconfig"), Some(Placeholder::File(b"")));
+    assert_eq!(placeholder(&root, "team.gitconfig"), Some(PlaceholderKind::File(b"")));
 
     bench.git("", &["config", "core.hooksPath", "/usr/share/hooks"]);
     bench.write("team.gitconfig", "[core]\n\thooksPath = my hooks\n[http]\n\textraHeader = secret\n");
     let root = bench.survey();
     assert!(!has(&root.protected, ".husky"));
-    assert_eq!(placeholder(&root, "my hooks"), Some(Placeholder::Directory));
+    assert_eq!(placeholder(&root, "my hooks"), Some(PlaceholderKind::Directory));
     assert!(root.rewritten.iter().any(|(path, _)| path == Path::new("team.gitconfig")));
 }
 
@@ -492,7 +492,7 @@ fn a_linked_worktree_brings_its_repository() {
     let [workspace, common] = &survey.roots[..] else { panic!("{survey:?}") };
     assert_eq!(common.path, bench.root().join("main repo/.git"));
     assert!(has(&workspace.protected, ".git"));
-    assert_eq!(placeholder(workspace, "tools"), Some(Placeholder::Directory));
+    assert_eq!(placeholder(workspace, "tools"), Some(PlaceholderKind::Directory));
     for path in ["hooks", "config", "worktrees/wt/gitdir", "worktrees/wt/commondir"] {
         assert!(has(&common.protected, path), "{path}: {common:?}");
     }
@@ -561,8 +561,8 @@ fn a_module_that_names_another_checkout_gives_nothing() {
     assert!(survey.notes[0].contains("core.worktree"), "{:?}", survey.notes);
 }
 
-fn open<'p>(paths: &[&'p Path]) -> Places<'p> {
-    Places { open: paths.to_vec(), closed: Vec::new() }
+fn open<'p>(paths: &[&'p Path]) -> SurveyRoots<'p> {
+    SurveyRoots { open: paths.to_vec(), closed: Vec::new() }
 }
 
 /// In every root that it would be reached through, with the other names of what is in it.
@@ -573,7 +573,7 @@ fn a_closed_part_is_masked_as_a_whole() {
     fs::hard_link(bench.root().join("w/part/deep/file"), bench.root().join("w/alias")).unwrap();
     let (outer, inner) = (bench.root().join("w"), bench.root().join("w/part"));
     let (deep, one) = (inner.join("deep"), outer.join("one"));
-    let places = Places { open: vec![&inner, &outer], closed: vec![&deep, &one] };
+    let places = SurveyRoots { open: vec![&inner, &outer], closed: vec![&deep, &one] };
     let survey = super::survey_all(&places, &TestRules).unwrap();
     let [first, second] = &survey.roots[..] else { panic!("{survey:?}") };
     assert_eq!((&first.path, &first.masks), (&inner, &paths(&[".env", "deep"])));
@@ -767,7 +767,7 @@ fn naive(directory: &Path, out: &mut Vec<PathBuf>) {
 }
 
 fn name_is_hidden(path: &Path) -> bool {
-    TestRules.judge(path) != PathVerdict::Open
+    TestRules.judge(path) != PathDecision::Open
 }
 
 /// Device and inode of what a path leads to.

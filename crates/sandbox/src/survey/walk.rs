@@ -8,15 +8,16 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, AtFlags, FileType, RawDir};
 use rustix::io::Errno;
 
 use super::SurveyError;
-use super::at::{Ground, failed, open_directory};
+use super::root_handle::{PIECE, RootHandle, failed, open_directory};
 
 /// One entry of a directory, as the directory lists it.
-pub(super) struct Entry<'a> {
+pub(super) struct WalkEntry<'a> {
     pub(super) directory: BorrowedFd<'a>,
     /// From the root.
     pub(super) relative: &'a Path,
@@ -27,15 +28,17 @@ pub(super) struct Entry<'a> {
     pub(super) shielded: bool,
 }
 
-pub(super) trait Visitor: Send {
+pub(super) trait WalkVisitor: Send {
     /// Whether what is below the entry is shielded by a read-only bind.
-    fn entry(&mut self, entry: &Entry<'_>) -> Result<Shield, SurveyError>;
+    fn entry(&mut self, entry: &WalkEntry<'_>) -> Result<WalkShield, SurveyError>;
     /// A directory that may not be listed.
-    fn unreadable(&mut self, ground: &Ground, relative: &Path) -> Result<(), SurveyError>;
+    fn unreadable(&mut self, ground: &RootHandle, relative: &Path) -> Result<(), SurveyError>;
+    /// A directory that root lists although its mode keeps its owner out. Commands of root have no such right.
+    fn closed_to_owner(&mut self, _relative: &Path) {}
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shield {
+pub(super) enum WalkShield {
     Up,
     AsAbove,
 }
@@ -46,11 +49,50 @@ const ALONE: usize = 256;
 const BATCH: usize = 32;
 const HELPERS: usize = 4;
 
-/// Visits every entry below `ground`, with one or (in a large tree) several visitors, and returns them. Time is
-/// linear in the entries; memory holds the directories still to come.
-pub(super) fn walk<V: Visitor>(ground: &Ground, visitor: impl Fn() -> V) -> Result<Vec<V>, SurveyError> {
-    let mut walker = Walker::new(ground, visitor());
-    let mut pending = vec![Pending { relative: Vec::new(), shielded: false }];
+/// What a walk may take. Time is linear in the entries and in the depth of each, so a command can make a tree that takes
+/// hours: such a tree is an error, never half a result.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    begun: Instant,
+    most: Duration,
+}
+
+impl Patience {
+    /// Far above what a tree takes that people work in: a million files are a matter of seconds.
+    const MOST: Duration = Duration::from_secs(120);
+
+    pub(crate) fn new() -> Self {
+        Self::of(Self::MOST)
+    }
+
+    pub(crate) fn of(most: Duration) -> Self {
+        Self { begun: Instant::now(), most }
+    }
+
+    pub(crate) fn check(&self, path: &Path) -> Result<(), SurveyError> {
+        match self.begun.elapsed() < self.most {
+            true => Ok(()),
+            false => Err(SurveyError::TooSlow { path: path.to_owned(), seconds: self.most.as_secs() }),
+        }
+    }
+}
+
+/// Visits every entry below `ground`, with one or (in a large tree) several visitors, and returns them. Memory holds the
+/// directories still to come.
+pub(super) fn walk<V: WalkVisitor>(
+    ground: &RootHandle,
+    visitor: impl Fn() -> V,
+) -> Result<Vec<V>, SurveyError> {
+    walk_within(ground, Patience::new(), visitor)
+}
+
+pub(super) fn walk_within<V: WalkVisitor>(
+    ground: &RootHandle,
+    patience: Patience,
+    visitor: impl Fn() -> V,
+) -> Result<Vec<V>, SurveyError> {
+    let mut walker = Walker::new(ground, patience, visitor());
+    let mut pending = vec![PendingDir { relative: Vec::new(), shielded: false }];
     let mut count = 0;
     while let Some(next) = pending.pop() {
         walker.directory(&next, &mut pending)?;
@@ -63,13 +105,18 @@ pub(super) fn walk<V: Visitor>(ground: &Ground, visitor: impl Fn() -> V) -> Resu
         return Ok(vec![walker.visitor]);
     }
     let helpers = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(HELPERS)) - 1;
-    let walkers =
-        std::iter::once(walker).chain((0..helpers).map(|_| Walker::new(ground, visitor()))).collect();
+    let walkers = std::iter::once(walker)
+        .chain((0..helpers).map(|_| Walker::new(ground, patience, visitor())))
+        .collect();
     together(walkers, pending)
 }
 
-fn together<V: Visitor>(walkers: Vec<Walker<'_, V>>, pending: Vec<Pending>) -> Result<Vec<V>, SurveyError> {
-    let queue = Queue { state: Mutex::new(State { pending, busy: 0, error: None }), changed: Condvar::new() };
+fn together<V: WalkVisitor>(
+    walkers: Vec<Walker<'_, V>>,
+    pending: Vec<PendingDir>,
+) -> Result<Vec<V>, SurveyError> {
+    let queue =
+        WalkQueue { state: Mutex::new(WalkState { pending, busy: 0, error: None }), changed: Condvar::new() };
     let visitors = std::thread::scope(|scope| {
         let workers: Vec<_> = walkers.into_iter().map(|walker| scope.spawn(|| walker.work(&queue))).collect();
         let done = workers.into_iter().map(ScopedJoinHandle::join);
@@ -81,31 +128,31 @@ fn together<V: Visitor>(walkers: Vec<Walker<'_, V>>, pending: Vec<Pending>) -> R
     }
 }
 
-struct Pending {
+struct PendingDir {
     relative: Vec<u8>,
     shielded: bool,
 }
 
 /// Directories to be walked, shared.
-struct Queue {
-    state: Mutex<State>,
+struct WalkQueue {
+    state: Mutex<WalkState>,
     changed: Condvar,
 }
 
-struct State {
-    pending: Vec<Pending>,
+struct WalkState {
+    pending: Vec<PendingDir>,
     /// Walkers that may still find more.
     busy: usize,
     error: Option<SurveyError>,
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl WalkQueue {
+    fn lock(&self) -> MutexGuard<'_, WalkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next directories, or nothing once every walker is idle.
-    fn take(&self) -> Vec<Pending> {
+    fn take(&self) -> Vec<PendingDir> {
         let mut state = self.lock();
         while state.pending.is_empty() && state.busy > 0 {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +163,7 @@ impl Queue {
         batch
     }
 
-    fn give(&self, walked: Result<Vec<Pending>, SurveyError>) {
+    fn give(&self, walked: Result<Vec<PendingDir>, SurveyError>) {
         let mut state = self.lock();
         match walked {
             Ok(found) if state.error.is_none() => state.pending.extend(found),
@@ -132,22 +179,25 @@ impl Queue {
 }
 
 struct Walker<'g, V> {
-    ground: &'g Ground,
+    ground: &'g RootHandle,
+    patience: Patience,
     visitor: V,
     buffer: Vec<u8>,
     scratch: Vec<u8>,
+    anchor: Anchor,
     /// Root enters every directory.
     privileged: bool,
 }
 
-impl<'g, V: Visitor> Walker<'g, V> {
-    fn new(ground: &'g Ground, visitor: V) -> Self {
+impl<'g, V: WalkVisitor> Walker<'g, V> {
+    fn new(ground: &'g RootHandle, patience: Patience, visitor: V) -> Self {
         const BUFFER: usize = 32 * 1024;
         let privileged = rustix::process::geteuid().is_root();
-        Self { ground, visitor, buffer: Vec::with_capacity(BUFFER), scratch: Vec::new(), privileged }
+        let buffer = Vec::with_capacity(BUFFER);
+        Self { ground, patience, visitor, buffer, scratch: Vec::new(), anchor: Anchor::default(), privileged }
     }
 
-    fn work(mut self, queue: &Queue) -> V {
+    fn work(mut self, queue: &WalkQueue) -> V {
         loop {
             let batch = queue.take();
             if batch.is_empty() {
@@ -159,13 +209,19 @@ impl<'g, V: Visitor> Walker<'g, V> {
         }
     }
 
-    fn directory(&mut self, next: &Pending, found: &mut Vec<Pending>) -> Result<(), SurveyError> {
-        match open_directory(self.ground.fd.as_fd(), &next.relative) {
+    fn directory(&mut self, next: &PendingDir, found: &mut Vec<PendingDir>) -> Result<(), SurveyError> {
+        self.patience.check(&self.ground.path)?;
+        match self.anchor.open(self.ground, &next.relative) {
             // One that can be listed but not entered would show names and hide what they are.
             Ok(directory) if !self.may_enter(&directory) => {
                 self.visitor.unreadable(self.ground, as_path(&next.relative))
             }
-            Ok(directory) => self.entries(&directory, next, found),
+            Ok(directory) => {
+                if self.privileged && is_closed_to_owner(&directory) {
+                    self.visitor.closed_to_owner(as_path(&next.relative));
+                }
+                self.entries(&directory, next, found)
+            }
             Err(Errno::ACCESS | Errno::PERM) => self.visitor.unreadable(self.ground, as_path(&next.relative)),
             // Gone or replaced since it was listed.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
@@ -180,8 +236,8 @@ impl<'g, V: Visitor> Walker<'g, V> {
     fn entries(
         &mut self,
         directory: &OwnedFd,
-        next: &Pending,
-        found: &mut Vec<Pending>,
+        next: &PendingDir,
+        found: &mut Vec<PendingDir>,
     ) -> Result<(), SurveyError> {
         let mut listing = RawDir::new(directory.as_fd(), self.buffer.spare_capacity_mut());
         while let Some(listed) = listing.next() {
@@ -199,7 +255,7 @@ impl<'g, V: Visitor> Walker<'g, V> {
             }
             let Some(kind) = kind_of(directory.as_fd(), &listed) else { continue };
             join(&mut self.scratch, &next.relative, name.to_bytes());
-            let shield = self.visitor.entry(&Entry {
+            let shield = self.visitor.entry(&WalkEntry {
                 directory: directory.as_fd(),
                 relative: as_path(&self.scratch),
                 name,
@@ -208,12 +264,51 @@ impl<'g, V: Visitor> Walker<'g, V> {
                 shielded: next.shielded,
             })?;
             if kind == FileType::Directory {
-                let shielded = next.shielded || shield == Shield::Up;
-                found.push(Pending { relative: self.scratch.clone(), shielded });
+                let shielded = next.shielded || shield == WalkShield::Up;
+                found.push(PendingDir { relative: self.scratch.clone(), shielded });
             }
         }
         Ok(())
     }
+}
+
+/// The last directory far down that was passed. Without it each directory of a very deep tree would be opened from the root
+/// again, and time would grow with the square of the depth.
+#[derive(Default)]
+struct Anchor {
+    held: Option<(Vec<u8>, OwnedFd)>,
+}
+
+impl Anchor {
+    fn open(&mut self, ground: &RootHandle, relative: &[u8]) -> Result<OwnedFd, Errno> {
+        if relative.len() <= PIECE {
+            return open_directory(ground.fd.as_fd(), relative);
+        }
+        let below = |path: &[u8]| relative.strip_prefix(path).is_some_and(|rest| rest.starts_with(b"/"));
+        self.held.take_if(|(path, _)| !below(path));
+        loop {
+            let (start, directory) = match &self.held {
+                Some((path, fd)) => (path.len() + 1, fd.as_fd()),
+                None => (0, ground.fd.as_fd()),
+            };
+            let rest = relative.get(start..).unwrap_or_default();
+            if rest.len() <= PIECE {
+                return open_directory(directory, rest);
+            }
+            let cut = rest.iter().take(PIECE).rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
+            let fd = open_directory(directory, rest.get(..cut).unwrap_or_default())?;
+            let path = relative.get(..start + cut).unwrap_or_default().to_owned();
+            self.held = Some((path, fd));
+        }
+    }
+}
+
+/// Whether the caller owns a directory that its mode does not let the owner list and enter.
+fn is_closed_to_owner(directory: &OwnedFd) -> bool {
+    const LIST_AND_ENTER: u32 = 0o500;
+    rustix::fs::fstat(directory).is_ok_and(|stat| {
+        stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & LIST_AND_ENTER != LIST_AND_ENTER
+    })
 }
 
 /// Some filesystems do not say what an entry is; only there a `stat` is paid for.

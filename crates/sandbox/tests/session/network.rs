@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream,
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 
-use ringfence_sandbox::{Doors, PROXY_PORT, Unsupported};
-use ringfence_types::{Control, Level};
+use ringfence_sandbox::{ProxySockets, Unsupported};
+use ringfence_types::{Control, ControlLevel, PROXY_PORT};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
@@ -33,14 +33,14 @@ const REFUSED: &str = "connect error 111";
 
 struct Inside {
     world: World,
-    session: Session,
+    session: Sandbox,
 }
 
 impl Inside {
-    fn filtered(backend: Backend) -> (Self, Doors) {
+    fn filtered(backend: Backend) -> (Self, ProxySockets) {
         let world = World::new();
-        let spec = Spec { backend, net: NetMode::Filtered, ..world.spec() };
-        let mut session = Session::start(&spec, &NoRules).unwrap();
+        let spec = SandboxSpec { backend, net: NetMode::Filtered, ..world.spec() };
+        let mut session = Sandbox::start(&spec, &NoRules).unwrap();
         let doors = session.take_doors().unwrap();
         assert!(session.take_doors().is_none(), "there is one set of doors");
         fs::write(world.path("workspace/client.pl"), CLIENT).unwrap();
@@ -106,7 +106,7 @@ fn every_connection_arrives_with_the_address_it_was_meant_for() {
             assert_eq!(said, format!("meant for {meant}"), "{backend}");
         }
         let net = &inside.session.posture().controls[&Control::Net];
-        assert!(matches!(net, Level::Enforced { by } if by.contains("nf_tables")), "{net:?}");
+        assert!(matches!(net, ControlLevel::Enforced { by } if by.contains("nf_tables")), "{net:?}");
     }
 }
 
@@ -187,8 +187,8 @@ fn supervise(place: &Path) {
     let world = World::at(place);
     let named = fs::read_to_string(place.join("backend")).unwrap();
     let backend = BACKENDS.into_iter().find(|backend| backend.to_string() == named).unwrap();
-    let spec = Spec { backend, net: NetMode::Filtered, ..world.spec() };
-    let mut session = Session::start(&spec, &NoRules).unwrap();
+    let spec = SandboxSpec { backend, net: NetMode::Filtered, ..world.spec() };
+    let mut session = Sandbox::start(&spec, &NoRules).unwrap();
     let _doors = session.take_doors().unwrap();
     run(&mut session, &world.sh(&format!("readlink /proc/self/ns/net > namespace; {BEAT}"))).unwrap();
 }
@@ -355,13 +355,13 @@ fn the_doors_are_no_ports_of_the_host() {
     }
 }
 
-fn all(doors: &Doors) -> [BorrowedFd<'_>; 4] {
+fn all(doors: &ProxySockets) -> [BorrowedFd<'_>; 4] {
     let transparent = doors.transparent.as_ref().unwrap();
     [doors.proxy.as_fd(), doors.dns.as_fd(), doors.dns_stream.as_fd(), transparent.as_fd()]
 }
 
 /// Whatever was sent from inside has arrived by now: loopback does not wait.
-fn nothing_arrived(doors: &Doors) -> bool {
+fn nothing_arrived(doors: &ProxySockets) -> bool {
     let mut sockets = all(doors).map(|door| PollFd::from_borrowed_fd(door, PollFlags::IN));
     poll(&mut sockets, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 0
 }
@@ -487,9 +487,9 @@ fn only_tcp_and_udp_have_sockets() {
 fn the_whole_machine_can_have_a_filtered_network() {
     let world = World::new();
     fs::write(world.path("workspace/client.pl"), CLIENT).unwrap();
-    let view = View::WholeMachine { hidden: Vec::new(), frozen: Vec::new() };
-    let spec = Spec { view, net: NetMode::Filtered, ..world.spec() };
-    let mut session = Session::start(&spec, &NoRules).unwrap();
+    let view = HostView::WholeMachine { hidden: Vec::new(), frozen: Vec::new() };
+    let spec = SandboxSpec { view, net: NetMode::Filtered, ..world.spec() };
+    let mut session = Sandbox::start(&spec, &NoRules).unwrap();
     let doors = session.take_doors().unwrap();
     let mut inside = Inside { world, session };
     let said = thread::scope(|scope| {
@@ -504,16 +504,16 @@ fn the_whole_machine_can_have_a_filtered_network() {
 fn other_backends_refuse_to_filter() {
     let world = World::new();
     for backend in [Backend::Landlock, Backend::External, Backend::None] {
-        let spec = Spec { backend, net: NetMode::Filtered, ..world.spec() };
-        match Session::start(&spec, &NoRules) {
-            Err(error @ StartError::Unsupported { what: Unsupported::FilteredNetwork, .. }) => {
+        let spec = SandboxSpec { backend, net: NetMode::Filtered, ..world.spec() };
+        match Sandbox::start(&spec, &NoRules) {
+            Err(error @ SandboxStartError::Unsupported { what: Unsupported::FilteredNetwork, .. }) => {
                 assert!(error.hint().unwrap().contains("--backend native"), "{backend}");
             }
             other => panic!("{backend}: {other:?}"),
         }
     }
     for net in [NetMode::None, NetMode::Full] {
-        let mut session = Session::start(&Spec { net, ..world.spec() }, &NoRules).unwrap();
+        let mut session = Sandbox::start(&SandboxSpec { net, ..world.spec() }, &NoRules).unwrap();
         assert!(session.take_doors().is_none());
     }
 }
@@ -528,13 +528,13 @@ fn files_are_laid_over_those_of_the_host() {
     for backend in BACKENDS {
         let world = World::new();
         let files = vec![laid("/usr/lib/os-release", "ours"), laid("/etc/ringfence/ca.pem", "new")];
-        let mut session = Session::start(&Spec { backend, files, ..world.spec() }, &NoRules).unwrap();
+        let mut session = Sandbox::start(&SandboxSpec { backend, files, ..world.spec() }, &NoRules).unwrap();
         let script = "cat /usr/lib/os-release; echo x > /usr/lib/os-release; cat /etc/ringfence/ca.pem; ls -A /usr/lib | wc -l";
         let (_, said) = run(&mut session, &world.sh(script)).unwrap();
         assert_eq!(said, format!("oursnew{neighbours}\n"), "{backend}");
         let files = vec![laid("/usr/lib/made-up.pem", "never")];
-        let refused = Session::start(&Spec { backend, files, ..world.spec() }, &NoRules);
-        assert!(matches!(refused, Err(StartError::Compile(_))), "{backend}: {refused:?}");
+        let refused = Sandbox::start(&SandboxSpec { backend, files, ..world.spec() }, &NoRules);
+        assert!(matches!(refused, Err(SandboxStartError::Compile(_))), "{backend}: {refused:?}");
     }
     assert_eq!(fs::read(host).unwrap(), before);
     assert_eq!(fs::read_dir("/usr/lib").unwrap().count(), neighbours);

@@ -3,17 +3,22 @@
 use std::ops::Range;
 
 use super::runs::{NOT_A_LETTER, sextet};
-use super::{Allowance, Piece, Places, gzip, is_textual};
+use super::{DecodeBudget, DecodedPiece, PieceOrigin, gzip, is_textual};
 use crate::finding::Encoding;
 
 const QUAD: usize = 4;
 const TRIPLE: usize = 3;
-/// Twelve bytes of text; chance makes that many out of noise once in some thousand quads.
+/// Twelve bytes of text. In random data such a stretch occurs once in some thousand quads.
 const FEWEST_QUADS: usize = 4;
 /// Of the first three letters of a quad, one byte each: the bits that become the highest of a byte.
 const HIGH_BITS: u32 = 32 << 16 | 8 << 8 | 2;
 
-pub(super) fn pieces(bytes: &[u8], run: Range<usize>, pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
+pub(super) fn pieces(
+    bytes: &[u8],
+    run: Range<usize>,
+    pieces: &mut Vec<DecodedPiece>,
+    allowance: &mut DecodeBudget,
+) {
     let Some(letters) = bytes.get(run.clone()) else { return };
     stretches(letters, |stretch| {
         pieces.extend(text(bytes, run.start + stretch.start..run.start + stretch.end, allowance));
@@ -39,7 +44,7 @@ fn stretches(letters: &[u8], mut found: impl FnMut(Range<usize>)) {
         *since = at + QUAD;
     };
     let mut last = 0;
-    // With the third letter of each quad it is known what the quad is; the last letters have no fourth behind them.
+    // The third letter of a quad decides about it; the last letters have no fourth after them.
     let letters_of_quads = letters.get(..letters.len().saturating_sub(1)).unwrap_or_default();
     for (third, letter) in letters_of_quads.iter().enumerate() {
         last = last << 8 | u32::from(sextet(*letter));
@@ -50,14 +55,14 @@ fn stretches(letters: &[u8], mut found: impl FnMut(Range<usize>)) {
             close(since, at);
         }
     }
-    // What is left at the end is shorter than a quad, and belongs to the stretch before it.
+    // The rest is shorter than a quad and belongs to the previous stretch.
     for since in &mut since {
         let whole = letters.len().saturating_sub(*since) / QUAD * QUAD;
         close(since, *since + whole);
     }
 }
 
-fn text(bytes: &[u8], range: Range<usize>, allowance: &mut Allowance) -> Option<Piece> {
+fn text(bytes: &[u8], range: Range<usize>, allowance: &mut DecodeBudget) -> Option<DecodedPiece> {
     let letters = bytes.get(range.clone())?;
     if !allowance.take(letters.len()) {
         return None;
@@ -69,20 +74,20 @@ fn text(bytes: &[u8], range: Range<usize>, allowance: &mut Allowance) -> Option<
         return None;
     }
     let end = padding_end(bytes, range.end);
-    let places = Places::Groups { base: range.start, from: QUAD, to: TRIPLE, end };
-    Some(Piece { bytes: decoded, places, encodings: &[Encoding::Base64] })
+    let places = PieceOrigin::Groups { base: range.start, from: QUAD, to: TRIPLE, end };
+    Some(DecodedPiece { bytes: decoded, places, encodings: &[Encoding::Base64] })
 }
 
-fn compressed(bytes: &[u8], run: Range<usize>, allowance: &mut Allowance) -> Option<Piece> {
+fn compressed(bytes: &[u8], run: Range<usize>, allowance: &mut DecodeBudget) -> Option<DecodedPiece> {
     let letters = bytes.get(run.clone())?;
     let decoded = if allowance.take(letters.len()) { decode(letters) } else { return None };
-    // Inflated here and not one layer further down: what is compressed is no text, and text is what layers are made of.
+    // Inflated here and not one layer deeper: compressed data is not text, and layers consist of text.
     let inflated = gzip::inflate(&decoded, allowance)?;
     let last = run.start + (inflated.consumed * QUAD).div_ceil(TRIPLE);
     let whole = run.start..padding_end(bytes, last.min(run.end));
-    Some(Piece {
+    Some(DecodedPiece {
         bytes: inflated.bytes,
-        places: Places::Whole(whole),
+        places: PieceOrigin::Whole(whole),
         encodings: &[Encoding::Base64, Encoding::Gzip],
     })
 }

@@ -1,29 +1,34 @@
-//! `%67`, `\u0067`, `\x67`, `\/`, and the control sequences of terminals: each decoded in its surroundings.
+//! Escapes (`%67`, `\u0067`, `\x67`, `\/`) and terminal control sequences, decoded with their surroundings.
 
 use memchr::memchr3_iter;
 
 use super::region::Regions;
-use super::{Allowance, Joined, Piece, Places, hex};
+use super::{DecodeBudget, DecodedPiece, PieceOrigin, StripState, hex};
 use crate::finding::Encoding;
 
 const ESCAPE: u8 = 0x1b;
-/// How much of base64 must be around an escape for it to be part of it.
+/// Base64 letters around an escape that make it part of base64.
 const AROUND: usize = 4;
 
-pub(super) fn pieces(bytes: &[u8], joined: Joined, pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
+pub(super) fn pieces(
+    bytes: &[u8],
+    joined: StripState,
+    pieces: &mut Vec<DecodedPiece>,
+    allowance: &mut DecodeBudget,
+) {
     let [mut url, mut escaped, mut ansi] = [const { None::<Regions> }; 3];
     for at in memchr3_iter(b'%', b'\\', ESCAPE, bytes) {
         let rest = bytes.get(at..).unwrap_or_default();
         let regions = match rest.first() {
             Some(b'%') if percent(rest).is_some() => &mut url,
             Some(b'\\') if is_worth_it(bytes, at) => &mut escaped,
-            Some(&ESCAPE) if joined == Joined::No && is_sequence(rest) => &mut ansi,
+            Some(&ESCAPE) if joined == StripState::No && is_sequence(rest) => &mut ansi,
             _ => continue,
         };
         regions.get_or_insert_default().mark(at);
     }
     let kinds: [(_, &[Encoding], _); 3] = [
-        (url, &[Encoding::Url], percent as Reader),
+        (url, &[Encoding::Url], percent as EscapeReader),
         (escaped, &[Encoding::Escaped], backslash),
         (ansi, &[Encoding::Ansi], terminal),
     ];
@@ -32,16 +37,16 @@ pub(super) fn pieces(bytes: &[u8], joined: Joined, pieces: &mut Vec<Piece>, allo
             if allowance.take(region.len()) {
                 let text = bytes.get(region.clone()).unwrap_or_default();
                 let (bytes, places) = translated(text, region.start, reader);
-                pieces.push(Piece { bytes, places: Places::Each(places), encodings });
+                pieces.push(DecodedPiece { bytes, places: PieceOrigin::Each(places), encodings });
             }
         }
     }
 }
 
-/// Reads one escape: what it stands for, if anything, and how long it is.
-type Reader = fn(&[u8]) -> Option<(Option<u8>, usize)>;
+/// Reads one escape: the byte it stands for, if any, and its length.
+type EscapeReader = fn(&[u8]) -> Option<(Option<u8>, usize)>;
 
-fn translated(text: &[u8], base: usize, read: Reader) -> (Vec<u8>, Vec<(u32, u32)>) {
+fn translated(text: &[u8], base: usize, read: EscapeReader) -> (Vec<u8>, Vec<(u32, u32)>) {
     let (mut bytes, mut places) = (Vec::with_capacity(text.len()), Vec::with_capacity(text.len()));
     let mut at = 0;
     while let Some(first) = text.get(at) {
@@ -57,10 +62,10 @@ fn translated(text: &[u8], base: usize, read: Reader) -> (Vec<u8>, Vec<(u32, u32
     (bytes, places)
 }
 
-/// Text that ends in the middle of something, once without each kind of escape that is in it, an unfinished one at its end left
-/// out; with where each byte came from.
+/// Readings of text that may end in the middle of an escape: one for each kind of escape, without an unfinished one at the end.
+/// Returns the source of each byte too.
 pub(crate) fn readings(text: &[u8]) -> Vec<(Vec<u8>, Vec<usize>)> {
-    let readers: [(u8, Reader); 3] = [(b'%', percent), (b'\\', backslash), (ESCAPE, terminal)];
+    let readers: [(u8, EscapeReader); 3] = [(b'%', percent), (b'\\', backslash), (ESCAPE, terminal)];
     let present = readers.iter().filter(|(mark, _)| memchr::memchr(*mark, text).is_some());
     let mut readings: Vec<(Vec<u8>, Vec<usize>)> = present
         .map(|(mark, read)| {
@@ -85,7 +90,7 @@ fn percent(text: &[u8]) -> Option<(Option<u8>, usize)> {
     Some((Some(byte), 3))
 }
 
-/// Seven bits only: other characters are in no credential.
+/// ASCII only: credentials contain no other characters.
 fn backslash(text: &[u8]) -> Option<(Option<u8>, usize)> {
     let rest = text.strip_prefix(b"\\")?;
     let plain = |byte: u8| Some((Some(byte), 2));
@@ -111,8 +116,8 @@ fn octal(digits: &[u8]) -> Option<(Option<u8>, usize)> {
     Some((u8::try_from(value).ok(), 4))
 }
 
-/// Escapes that hide letters. The common ones (`\n`, `\"`) count only where they are inside of what may be base64:
-/// every JSON file is full of them.
+/// Escapes that hide letters. Common ones (`\n`, `\"`) count only inside possible base64, because every JSON file is full of
+/// them.
 fn is_worth_it(bytes: &[u8], at: usize) -> bool {
     let rest = bytes.get(at + 1..).unwrap_or_default();
     match rest.first() {
@@ -136,12 +141,12 @@ fn is_worth_it(bytes: &[u8], at: usize) -> bool {
     }
 }
 
-/// In data that is not text an escape is a number like any other.
+/// In binary data an escape byte has no meaning.
 fn is_sequence(rest: &[u8]) -> bool {
     matches!(rest.get(1), Some(b'[' | b']' | b'(' | b')'))
 }
 
-/// CSI sequences to their final byte, OSC to their end, and two-byte escapes stand for nothing.
+/// CSI and OSC sequences and two-byte escapes are removed.
 fn terminal(text: &[u8]) -> Option<(Option<u8>, usize)> {
     let rest = text.strip_prefix(&[ESCAPE])?;
     let length = match rest.first()? {

@@ -1,29 +1,29 @@
-//! Gzip, by its first three bytes, up to a limit: a small bomb must not become large.
+//! Gzip, recognised by its first three bytes. The output is limited, because of decompression bombs.
 
 use std::io::Read as _;
 
 use flate2::bufread::GzDecoder;
 
-use super::{Allowance, Piece, Places};
+use super::{DecodeBudget, DecodedPiece, PieceOrigin};
 use crate::finding::Encoding;
 
 const MAGIC_START: u8 = 0x1f;
 const MAGIC: &[u8] = &[MAGIC_START, 0x8b, 0x08];
 /// The magic in base64.
 pub(super) const IN_BASE64: &[u8] = b"H4sI";
-/// Most that one compressed text may become.
+/// Maximum output of one compressed text.
 pub(super) const MOST: usize = 4 << 20;
-/// What an attempt costs besides what it reads and gives, so that a window has room for so many only.
+/// Fixed cost of an attempt, which limits their number per window.
 const ATTEMPT: usize = 1 << 10;
 
-pub(super) struct Inflated {
+pub(super) struct GzipResult {
     pub(super) bytes: Vec<u8>,
-    /// How much of the input it was.
+    /// Bytes of the input that were consumed.
     pub(super) consumed: usize,
 }
 
-/// Compressed data that is there as such, not encoded.
-pub(super) fn raw(bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
+/// Compressed data that is not encoded.
+pub(super) fn raw(bytes: &[u8], pieces: &mut Vec<DecodedPiece>, allowance: &mut DecodeBudget) {
     let mut from = 0;
     while let Some(at) = memchr::memchr(MAGIC_START, bytes.get(from..).unwrap_or_default()) {
         let start = from + at;
@@ -34,21 +34,21 @@ pub(super) fn raw(bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allowan
         let inflated = inflate(bytes.get(start..).unwrap_or_default(), allowance);
         from = start + inflated.as_ref().map_or(MAGIC.len(), |inflated| inflated.consumed.max(MAGIC.len()));
         if let Some(inflated) = inflated {
-            let places = Places::Whole(start..from.min(bytes.len()));
-            pieces.push(Piece { bytes: inflated.bytes, places, encodings: &[Encoding::Gzip] });
+            let places = PieceOrigin::Whole(start..from.min(bytes.len()));
+            pieces.push(DecodedPiece { bytes: inflated.bytes, places, encodings: &[Encoding::Gzip] });
         }
     }
 }
 
-/// What could be had: data that is cut off still gives its beginning.
-pub(super) fn inflate(compressed: &[u8], allowance: &mut Allowance) -> Option<Inflated> {
+/// Decompresses as much as possible: truncated data still yields its start.
+pub(super) fn inflate(compressed: &[u8], allowance: &mut DecodeBudget) -> Option<GzipResult> {
     if allowance.left() == 0 {
         allowance.take(1);
         return None;
     }
     let most = MOST.min(allowance.left());
     let (mut bytes, mut rest) = (Vec::new(), compressed);
-    // One member after the other, and no look at what follows the last: it is not part of it.
+    // One member after another. Data after the last member is not part of it.
     while rest.starts_with(MAGIC) && bytes.len() < most {
         if let Some(behind) = behind_endless_name(rest) {
             rest = behind;
@@ -56,7 +56,7 @@ pub(super) fn inflate(compressed: &[u8], allowance: &mut Allowance) -> Option<In
         }
         let mut decoder = GzDecoder::new(rest);
         let room = (most - bytes.len()) as u64;
-        // An error at the end of cut data is expected; what came before it counts.
+        // Truncated data ends in an error; the output before it counts.
         let is_whole = decoder.by_ref().take(room).read_to_end(&mut bytes).is_ok();
         rest = decoder.into_inner();
         if !is_whole {
@@ -66,20 +66,20 @@ pub(super) fn inflate(compressed: &[u8], allowance: &mut Allowance) -> Option<In
     if bytes.len() == MOST {
         allowance.refused += 1;
     }
-    // A header may go on to the end of the input and give nothing: what was read counts as well.
+    // A header may cover the whole input and yield nothing, so the input counts too.
     let consumed = compressed.len() - rest.len();
     allowance.spend(ATTEMPT + consumed + bytes.len());
-    (!bytes.is_empty()).then_some(Inflated { bytes, consumed })
+    (!bytes.is_empty()).then_some(GzipResult { bytes, consumed })
 }
 
-/// What is left where a header has a name or a comment that no decoder reads to its end. It would look for that end byte by
-/// byte; in text, what looks like the beginning of compressed data is followed by nothing else.
+/// The rest after a header whose name or comment does not end within the limit of the decoder. The decoder would search the end
+/// byte by byte, and in text such data only looks like gzip.
 fn behind_endless_name(member: &[u8]) -> Option<&[u8]> {
     const FIXED: usize = 10;
     const EXTRA: u8 = 1 << 2;
     const NAME_OR_COMMENT: u8 = 1 << 3 | 1 << 4;
     const RESERVED: u8 = 0b1110_0000;
-    /// What flate2 reads of a name.
+    /// Limit of flate2 for a name.
     const LONGEST: usize = 65_536;
     let (fixed, mut text) = member.split_at_checked(FIXED)?;
     let flags = *fixed.get(3)?;

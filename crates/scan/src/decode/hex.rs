@@ -2,19 +2,24 @@
 
 use std::ops::Range;
 
-use super::{Allowance, Piece, Places};
+use super::{DecodeBudget, DecodedPiece, PieceOrigin};
 use crate::finding::Encoding;
 
-/// A shorter one holds no credential; git hashes are longer, and are not text.
+/// Shorter runs hold no credential. Git hashes are longer, but do not decode to text.
 const FEWEST_DIGITS: usize = 32;
 const FEWEST_BYTES: usize = 12;
 const PAIR: usize = 2;
 
-pub(super) fn pieces(bytes: &[u8], run: Range<usize>, pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
+pub(super) fn pieces(
+    bytes: &[u8],
+    run: Range<usize>,
+    pieces: &mut Vec<DecodedPiece>,
+    allowance: &mut DecodeBudget,
+) {
     let text = bytes.get(run.clone()).unwrap_or_default();
     let mut from = 0;
     while let Some(window) = text.get(from..from + FEWEST_DIGITS) {
-        // From behind: words and base64 are left after a few looks.
+        // Backwards: words and base64 are excluded after a few checks.
         if let Some(other) = window.iter().rposition(|byte| !byte.is_ascii_hexdigit()) {
             from += other + 1;
             continue;
@@ -31,14 +36,14 @@ pub(super) fn pieces(bytes: &[u8], run: Range<usize>, pieces: &mut Vec<Piece>, a
     }
 }
 
-/// Pairs that are text, as long as they are.
-fn stretches(digits: &[u8], start: usize, phase: usize, pieces: &mut Vec<Piece>) {
+/// Pairs that decode to text, as long as possible.
+fn stretches(digits: &[u8], start: usize, phase: usize, pieces: &mut Vec<DecodedPiece>) {
     let digits = digits.get(phase..).unwrap_or_default();
     let mut since = 0;
     let mut count = 0;
     for (at, pair) in digits.chunks_exact(PAIR).enumerate() {
         count = at + 1;
-        // Text is between 0x20 and 0x7e, tab and line breaks; most hashes end here at the third pair.
+        // Text is 0x20 to 0x7e, tab and line breaks. Most hashes end at the third pair.
         if !byte(pair).is_some_and(super::is_textual) {
             keep(digits, since..at, start + phase, pieces);
             since = at + 1;
@@ -47,18 +52,18 @@ fn stretches(digits: &[u8], start: usize, phase: usize, pieces: &mut Vec<Piece>)
     keep(digits, since..count, start + phase, pieces);
 }
 
-fn keep(digits: &[u8], pairs: Range<usize>, start: usize, pieces: &mut Vec<Piece>) {
+fn keep(digits: &[u8], pairs: Range<usize>, start: usize, pieces: &mut Vec<DecodedPiece>) {
     if pairs.len() < FEWEST_BYTES {
         return;
     }
     let text = digits.get(pairs.start * PAIR..pairs.end * PAIR).unwrap_or_default();
     let bytes: Vec<u8> = text.chunks_exact(PAIR).filter_map(byte).collect();
-    // Numbers in a row are rather digits than hex of control characters and punctuation.
+    // Runs of digits are more likely numbers than hex of punctuation.
     let letters = bytes.iter().filter(|byte| byte.is_ascii_alphanumeric()).count();
     if letters * 3 > bytes.len() {
         let base = start + pairs.start * PAIR;
-        let places = Places::Groups { base, from: PAIR, to: 1, end: base + text.len() };
-        pieces.push(Piece { bytes, places, encodings: &[Encoding::Hex] });
+        let places = PieceOrigin::Groups { base, from: PAIR, to: 1, end: base + text.len() };
+        pieces.push(DecodedPiece { bytes, places, encodings: &[Encoding::Hex] });
     }
 }
 

@@ -1,19 +1,19 @@
-//! Values that a line break cuts in two: what a terminal or an encoder wrapped.
+//! Values that a line break splits, because a terminal or encoder wrapped them.
 
 use memchr::memchr_iter;
 
-use super::{Allowance, Piece, Places};
+use super::{DecodeBudget, DecodedPiece, PieceOrigin};
 use crate::finding::Encoding;
 
-/// Letters on both sides of a break, together: less is two words of prose.
+/// Minimum letters on both sides of a break together; fewer are two words of prose.
 const FEWEST: usize = 16;
-/// How much of a line can matter.
+/// Part of a line that is considered.
 const REACH: usize = 512;
-/// What stands before a wrapped value.
+/// Context before a wrapped value.
 const CONTEXT: usize = 64;
 
-pub(super) fn pieces(bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
-    let mut joint = Joint::default();
+pub(super) fn pieces(bytes: &[u8], pieces: &mut Vec<DecodedPiece>, allowance: &mut DecodeBudget) {
+    let mut joint = JoinedLines::default();
     for at in memchr_iter(b'\n', bytes) {
         let Some((left, right)) = sides(bytes, at) else { continue };
         if left > joint.end {
@@ -28,14 +28,14 @@ pub(super) fn pieces(bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allo
 
 /// Lines that belong together.
 #[derive(Default)]
-struct Joint {
+struct JoinedLines {
     start: usize,
     end: usize,
     breaks: Vec<usize>,
 }
 
-impl Joint {
-    fn flush(&mut self, bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
+impl JoinedLines {
+    fn flush(&mut self, bytes: &[u8], pieces: &mut Vec<DecodedPiece>, allowance: &mut DecodeBudget) {
         let breaks = std::mem::take(&mut self.breaks);
         if breaks.is_empty() || !allowance.take(self.end - self.start) {
             return;
@@ -48,11 +48,15 @@ impl Joint {
             joined.extend_from_slice(trimmed(bytes.get(from..at).unwrap_or_default()));
             from = at + 1;
         }
-        pieces.push(Piece { bytes: joined, places: Places::Parts(parts), encodings: &[Encoding::Lines] });
+        pieces.push(DecodedPiece {
+            bytes: joined,
+            places: PieceOrigin::Parts(parts),
+            encodings: &[Encoding::Lines],
+        });
     }
 }
 
-/// Without carriage return or the backslash that continues a line.
+/// Removes a carriage return or a continuation backslash.
 fn trimmed(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     line.strip_suffix(b"\\").unwrap_or(line)
@@ -74,7 +78,7 @@ fn sides(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     if left + right < FEWEST {
         return None;
     }
-    // Words meet at the end of every other line of prose. What chance made of sixteen letters has a digit.
+    // Words meet at the end of every other line of prose. Sixteen random letters contain a digit.
     let letters = bytes.get(start..at + 1 + right)?;
     letters.iter().any(u8::is_ascii_digit).then_some((start, at + 1 + right))
 }

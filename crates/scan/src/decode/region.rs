@@ -1,8 +1,8 @@
-//! Text around marks that are close to each other: what is decoded as one, with its surroundings as context.
+//! Regions: text around nearby marks, decoded together with its context.
 
 use std::ops::Range;
 
-/// How far from a mark the rest of a secret, or what names it, may be.
+/// Distance from a mark within which the rest of a secret, or its name, may be.
 const REACH: usize = 1024;
 
 /// Joins marks whose surroundings touch.

@@ -1,8 +1,8 @@
-//! Long runs of the letters of base64, which hold those of hex as well.
+//! Long runs of base64 letters, which include hex.
 
 use std::ops::Range;
 
-/// Shorter ones hold no credential.
+/// Shorter runs hold no credential.
 pub(crate) const SHORTEST: usize = 24;
 
 /// The value of each letter in base64, both alphabets at once; the high bit marks everything else.
@@ -33,13 +33,13 @@ fn is_letter(byte: u8) -> bool {
     sextet(byte) != NOT_A_LETTER
 }
 
-/// What is looked at together. A run that is long enough fills two of these, wherever it begins.
+/// Unit of the fast check. A long run fills two of these, wherever it begins.
 const BLOCK: usize = 8;
 const _: () = assert!(SHORTEST >= 3 * BLOCK - 1);
 
 pub(crate) struct Runs<'a> {
     bytes: &'a [u8],
-    /// Before this everything is known.
+    /// Everything before this is processed.
     from: usize,
 }
 
@@ -60,8 +60,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// Whether anything is there that is no letter, but for a few: enough of a look for nearly all text, and all bytes are looked
-/// at together.
+/// Whether the block has a byte that is no letter. Approximate, but sufficient for nearly all text, and vectorised.
 fn has_other(block: &[u8; BLOCK]) -> bool {
     let is_other = |byte: u8| !(b'+'..=b'z').contains(&byte) | (byte == b'.') | (b':'..=b'@').contains(&byte);
     block.iter().fold(false, |any, byte| any | is_other(*byte))

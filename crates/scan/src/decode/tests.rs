@@ -15,7 +15,7 @@ fn runs_are_all_long_runs_and_only_those() {
     assert!(found.iter().all(|run| text.get(run.clone()) == Some(long.as_str())));
 }
 
-/// Longest stretches of what is a letter, byte by byte.
+/// Reference implementation: longest runs of letters, byte by byte.
 fn naive(text: &[u8], shortest: usize, is_letter: impl Fn(u8) -> bool) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut start = 0;
@@ -50,9 +50,9 @@ proptest! {
         let digits: Vec<String> = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         let text = [&before, &b"!"[..], digits.join(" ").as_bytes(), b"!", &after].concat();
         let mut found = Vec::new();
-        spaced::pieces(&text, &mut found, &mut Allowance::new(1 << 20));
+        spaced_hex::pieces(&text, &mut found, &mut DecodeBudget::new(1 << 20));
         let start = before.len() + 1;
-        let is_it = |piece: &Piece| {
+        let is_it = |piece: &DecodedPiece| {
             piece.bytes == secret && piece.places.source(0..1) == Some(start..start + 2)
         };
         prop_assert!(found.iter().any(is_it));
@@ -66,9 +66,9 @@ proptest! {
         let start = before.len() + 1;
         let mut found = Vec::new();
         for run in Runs::new(&text) {
-            hex::pieces(&text, run, &mut found, &mut Allowance::new(1 << 20));
+            hex::pieces(&text, run, &mut found, &mut DecodeBudget::new(1 << 20));
         }
-        let is_it = |piece: &Piece| {
+        let is_it = |piece: &DecodedPiece| {
             piece.bytes == secret && piece.places.source(0..1) == Some(start..start + 2)
         };
         prop_assert!(found.iter().any(is_it));
@@ -84,7 +84,7 @@ fn compressed_data_with_a_name_and_a_comment_is_read_as_far_as_a_decoder_reads_t
         encoder.write_all(b"what is inside").unwrap();
         let compressed = encoder.finish().unwrap();
         let mut found = Vec::new();
-        gzip::raw(&compressed, &mut found, &mut Allowance::new(1 << 20));
+        gzip::raw(&compressed, &mut found, &mut DecodeBudget::new(1 << 20));
         found.iter().map(|piece| piece.bytes.clone()).collect::<Vec<_>>()
     };
     for (name, comment) in [(1, 1), (65_535, 1), (1, 65_535)] {
@@ -98,7 +98,7 @@ fn a_name_without_end_costs_what_a_decoder_would_have_read_of_it() {
     let header = [0x1f, 0x8b, 8, 1 << 3, 0, 0, 0, 0, 0, 0];
     for length in [0, 1, 65_535, 65_536, 100_000] {
         let text = [&header[..], &vec![b'x'; length]].concat();
-        let mut allowance = Allowance::new(1 << 20);
+        let mut allowance = DecodeBudget::new(1 << 20);
         assert!(gzip::inflate(&text, &mut allowance).is_none());
         let mut rest = &text[..];
         // By the decoder itself.

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use memchr::memchr;
 
-use super::{Allowance, Piece, Places};
+use super::{DecodeBudget, DecodedPiece, PieceOrigin};
 use crate::finding::Encoding;
 
 const UNIT: usize = 2;
 /// Fewer characters hold no credential.
 const FEWEST: usize = 12;
 
-pub(super) fn pieces(bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
+pub(super) fn pieces(bytes: &[u8], pieces: &mut Vec<DecodedPiece>, allowance: &mut DecodeBudget) {
     let mut from = 0;
     while let Some(zero) = memchr(0, bytes.get(from..).unwrap_or_default()) {
         let zero = from + zero;
@@ -29,11 +29,11 @@ pub(super) fn pieces(bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allo
     }
 }
 
-fn piece(bytes: &[u8], range: Range<usize>, letter: usize) -> Piece {
+fn piece(bytes: &[u8], range: Range<usize>, letter: usize) -> DecodedPiece {
     let units = bytes.get(range.clone()).unwrap_or_default().chunks_exact(UNIT);
     let text = units.filter_map(|unit| unit.get(letter).copied()).collect();
-    let places = Places::Groups { base: range.start, from: UNIT, to: 1, end: range.end };
-    Piece { bytes: text, places, encodings: &[Encoding::Utf16] }
+    let places = PieceOrigin::Groups { base: range.start, from: UNIT, to: 1, end: range.end };
+    DecodedPiece { bytes: text, places, encodings: &[Encoding::Utf16] }
 }
 
 /// Units from `start` on whose byte `letter` is text and whose other byte is zero.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::rules::{Gate, is_placeholder, is_reference};
+use crate::rules::{MatchFilter, is_placeholder, is_reference};
 
 /// Longer authorities are none.
 const MOST: usize = 512;
@@ -66,6 +66,6 @@ pub(super) fn token(bytes: &[u8], hit: Range<usize>) -> Option<Range<usize>> {
     if memchr::memmem::find(host.get(..host.len().min(64))?, b"sentry").is_some() {
         return None;
     }
-    let gate = Gate { entropy: 3.0, mixed: true, random: false };
+    let gate = MatchFilter { entropy: 3.0, mixed: true, random: false };
     (text.len() >= SHORTEST_TOKEN && is_token && gate.admits(text)).then_some(info)
 }

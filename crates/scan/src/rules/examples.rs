@@ -1,11 +1,11 @@
-//! A rule proves itself: its examples are found by it, its counterexamples by nothing.
+//! Examples of rules: a rule must find its examples and no counterexample.
 
 use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::file::{Problem, RuleError};
-use super::{Rule, expand};
+use super::file::{RuleError, RuleProblem};
+use super::{ScanRule, expand};
 use crate::Scanner;
 
 #[derive(Debug, Error)]
@@ -22,7 +22,7 @@ pub enum BadExample {
 const VARIANTS: u64 = 3;
 
 /// Compiles every rule and tries its examples on it alone.
-pub fn check(rules: &[Arc<Rule>]) -> Result<(), BadExample> {
+pub fn check(rules: &[Arc<ScanRule>]) -> Result<(), BadExample> {
     for rule in rules {
         rule.compile()?;
         let scanner = Scanner::builder().rules(vec![rule.clone()]).build();
@@ -33,7 +33,7 @@ pub fn check(rules: &[Arc<Rule>]) -> Result<(), BadExample> {
     Ok(())
 }
 
-fn examples(rule: &Rule, scanner: &Scanner, variant: u64) -> Result<(), BadExample> {
+fn examples(rule: &ScanRule, scanner: &Scanner, variant: u64) -> Result<(), BadExample> {
     let texts = |templates: &[String]| -> Result<Vec<(String, Vec<u8>)>, RuleError> {
         let text = |template: &String| Ok((template.clone(), expanded(rule, template, variant)?));
         templates.iter().map(text).collect()
@@ -52,9 +52,9 @@ fn examples(rule: &Rule, scanner: &Scanner, variant: u64) -> Result<(), BadExamp
     Ok(())
 }
 
-fn expanded(rule: &Rule, template: &str, variant: u64) -> Result<Vec<u8>, RuleError> {
+fn expanded(rule: &ScanRule, template: &str, variant: u64) -> Result<Vec<u8>, RuleError> {
     expand(template, variant).map_err(|reason| RuleError::Rule {
         id: rule.id.to_string(),
-        problem: Problem::Template { example: template.to_owned(), reason },
+        problem: RuleProblem::Template { example: template.to_owned(), reason },
     })
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::{Checksum, Edges, Gate, Pattern, Rule, Shape, Strength, compile, template};
+use super::{
+    Checksum, MatchFilter, RuleEdges, RulePattern, RuleShape, RuleStrength, ScanRule, compile, template,
+};
 use crate::matcher::Matcher;
 
 /// Behind a keyword, unless a rule says otherwise.
@@ -21,11 +23,11 @@ pub enum RuleError {
     #[error("not a file of rules")]
     Syntax(#[source] Box<toml::de::Error>),
     #[error("rule `{id}`: {problem}")]
-    Rule { id: String, problem: Problem },
+    Rule { id: String, problem: RuleProblem },
 }
 
 #[derive(Debug, Error)]
-pub enum Problem {
+pub enum RuleProblem {
     #[error("an id has small letters, digits and `-`")]
     Id,
     #[error("the id is used twice")]
@@ -48,13 +50,13 @@ pub enum Problem {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    rule: Vec<Entry>,
+struct RuleFile {
+    rule: Vec<RuleEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-struct Entry {
+struct RuleEntry {
     id: String,
     about: String,
     keywords: Vec<String>,
@@ -103,29 +105,30 @@ fn entropy() -> f32 {
 }
 
 /// Reads a file of rules. Shapes are compiled here only where a rule comes from outside: see [`super::check`].
-pub fn parse(text: &str) -> Result<Vec<Rule>, RuleError> {
-    let file: File = toml::from_str(text).map_err(|error| RuleError::Syntax(Box::new(error)))?;
-    let mut rules: Vec<Rule> = Vec::with_capacity(file.rule.len());
+pub fn parse(text: &str) -> Result<Vec<ScanRule>, RuleError> {
+    let file: RuleFile = toml::from_str(text).map_err(|error| RuleError::Syntax(Box::new(error)))?;
+    let mut rules: Vec<ScanRule> = Vec::with_capacity(file.rule.len());
     for entry in file.rule {
         let id = entry.id.clone();
         let fault = |problem| RuleError::Rule { id: id.clone(), problem };
         if rules.iter().any(|rule| *rule.id == *id) {
-            return Err(fault(Problem::Twice));
+            return Err(fault(RuleProblem::Twice));
         }
         rules.push(rule(entry).map_err(fault)?);
     }
     Ok(rules)
 }
 
-fn rule(entry: Entry) -> Result<Rule, Problem> {
+fn rule(entry: RuleEntry) -> Result<ScanRule, RuleProblem> {
     inspect(&entry)?;
-    let strength = if entry.context || entry.value.is_some() { Strength::Context } else { Strength::Shape };
-    Ok(Rule {
+    let strength =
+        if entry.context || entry.value.is_some() { RuleStrength::Context } else { RuleStrength::Shape };
+    Ok(ScanRule {
         shape: shape(&entry)?,
         id: Arc::from(entry.id),
         about: entry.about,
         keywords: entry.keywords,
-        gate: Gate { entropy: entry.entropy, mixed: entry.mixed, random: entry.random },
+        gate: MatchFilter { entropy: entry.entropy, mixed: entry.mixed, random: entry.random },
         checksum: entry.checksum,
         strength,
         examples: entry.r#match,
@@ -133,41 +136,41 @@ fn rule(entry: Entry) -> Result<Rule, Problem> {
     })
 }
 
-fn inspect(entry: &Entry) -> Result<(), Problem> {
+fn inspect(entry: &RuleEntry) -> Result<(), RuleProblem> {
     let is_id = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if entry.id.is_empty() || !entry.id.bytes().all(is_id) {
-        return Err(Problem::Id);
+        return Err(RuleProblem::Id);
     }
     if entry.keywords.is_empty() {
-        return Err(Problem::NoKeyword);
+        return Err(RuleProblem::NoKeyword);
     }
     if let Some(short) = entry.keywords.iter().find(|keyword| keyword.len() < SHORTEST_KEYWORD) {
-        return Err(Problem::ShortKeyword(short.clone()));
+        return Err(RuleProblem::ShortKeyword(short.clone()));
     }
     if entry.before > MOST_BEFORE || entry.reach > MOST_REACH {
-        return Err(Problem::TooFar);
+        return Err(RuleProblem::TooFar);
     }
     if entry.r#match.is_empty() {
-        return Err(Problem::NoExample);
+        return Err(RuleProblem::NoExample);
     }
     Ok(())
 }
 
-fn shape(entry: &Entry) -> Result<Shape, Problem> {
+fn shape(entry: &RuleEntry) -> Result<RuleShape, RuleProblem> {
     let edges = match entry.edges {
-        EdgeWord::Token => Edges::Token,
-        EdgeWord::Anything => Edges::Anything,
+        EdgeWord::Token => RuleEdges::Token,
+        EdgeWord::Anything => RuleEdges::Anything,
     };
     match (&entry.shape, &entry.value, entry.matcher) {
         (Some(shape), None, None) => {
-            Ok(Shape::Pattern(Pattern::new(shape.clone(), entry.before, entry.reach, edges)))
+            Ok(RuleShape::Pattern(RulePattern::new(shape.clone(), entry.before, entry.reach, edges)))
         }
         (None, Some(value), None) => {
             let text = assigned(&entry.keywords, value);
-            Ok(Shape::Pattern(Pattern::new(text, 0, entry.reach, edges)))
+            Ok(RuleShape::Pattern(RulePattern::new(text, 0, entry.reach, edges)))
         }
-        (None, None, Some(matcher)) => Ok(Shape::Built(matcher)),
-        _ => Err(Problem::NoShape),
+        (None, None, Some(matcher)) => Ok(RuleShape::Built(matcher)),
+        _ => Err(RuleProblem::NoShape),
     }
 }
 
@@ -185,11 +188,11 @@ fn quoted(literal: &str) -> String {
         .collect()
 }
 
-impl Rule {
+impl ScanRule {
     /// Compiles the shape, to say why it cannot be.
     pub(super) fn compile(&self) -> Result<(), RuleError> {
-        let Shape::Pattern(pattern) = &self.shape else { return Ok(()) };
-        let fault = |error| RuleError::Rule { id: self.id.to_string(), problem: Problem::Regex(error) };
+        let RuleShape::Pattern(pattern) = &self.shape else { return Ok(()) };
+        let fault = |error| RuleError::Rule { id: self.id.to_string(), problem: RuleProblem::Regex(error) };
         compile(&pattern.text).map(drop).map_err(fault)
     }
 }

@@ -32,11 +32,11 @@ const DIGITS: &str = "0123456789";
 const MOST_LETTERS: usize = 1 << 16;
 
 pub fn expand(template: &str, variant: u64) -> Result<Vec<u8>, TemplateError> {
-    let mut dice = Dice::new(template, variant);
+    let mut dice = TemplateRng::new(template, variant);
     expanded(template, &mut dice)
 }
 
-fn expanded(template: &str, dice: &mut Dice) -> Result<Vec<u8>, TemplateError> {
+fn expanded(template: &str, dice: &mut TemplateRng) -> Result<Vec<u8>, TemplateError> {
     let mut out = Vec::with_capacity(template.len() * 2);
     let mut rest = template;
     while let Some((before, from)) = rest.split_once('{') {
@@ -63,7 +63,7 @@ fn closed(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-fn place(inside: &str, dice: &mut Dice, out: &mut Vec<u8>) -> Result<(), TemplateError> {
+fn place(inside: &str, dice: &mut TemplateRng, out: &mut Vec<u8>) -> Result<(), TemplateError> {
     match inside.split_once(':').unwrap_or((inside, "")) {
         ("", _) => {}
         ("(", _) => out.push(b'{'),
@@ -135,9 +135,9 @@ fn base64(bytes: &[u8], last: &[u8; 2], padding: &str) -> Vec<u8> {
 }
 
 /// A small generator (splitmix64): the same on every machine, for ever.
-struct Dice(u64);
+struct TemplateRng(u64);
 
-impl Dice {
+impl TemplateRng {
     fn new(template: &str, variant: u64) -> Self {
         let seed = template.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

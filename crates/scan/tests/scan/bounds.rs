@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_scan::rules::expand;
-use ringfence_scan::{Output, Scanner};
+use ringfence_scan::{ScanOutput, Scanner};
 use rustix::time::{ClockId, clock_gettime};
 
 fn token(variant: u64) -> Vec<u8> {
@@ -91,7 +91,7 @@ fn bombs_take_linear_time() {
 fn a_million_matches_are_a_million_findings() {
     let line = [b"x ".as_slice(), &token(1), b"\n"].concat();
     let mut stream = Scanner::built_in().stream();
-    let mut output = Output::findings_only();
+    let mut output = ScanOutput::findings_only();
     let block = line.repeat(1000);
     let mut count = 0;
     for _ in 0..1000 {
@@ -113,7 +113,7 @@ fn gzip(text: &[u8]) -> Vec<u8> {
 fn bombs_are_read_up_to_a_limit_and_say_so() {
     let bomb = STANDARD.encode(gzip(&vec![b' '; 64 << 20]));
     let mut stream = Scanner::built_in().stream();
-    let mut output = Output::default();
+    let mut output = ScanOutput::default();
     for _ in 0..8 {
         stream.push(bomb.as_bytes(), &mut output);
         stream.push(b"\n", &mut output);
@@ -140,7 +140,7 @@ fn told() -> Option<usize> {
 fn streams_what_it_is_told_to() {
     let Some((_, pattern)) = told().and_then(|which| HOSTILE.get(which)) else { return };
     let chunk = repeated(pattern, pattern.len() * (60_000 / pattern.len()));
-    let (mut stream, mut output) = (Scanner::built_in().stream().with_threads(), Output::default());
+    let (mut stream, mut output) = (Scanner::built_in().stream().with_threads(), ScanOutput::default());
     let mut found = 0;
     let mut given = 0;
     while given < MUCH {

@@ -5,7 +5,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 use ringfence_scan::rules::{built_in, expand};
-use ringfence_scan::{Confidence, Encoding, Finding, Output, Pause, Salt, Scanner, Stream, Treatment};
+use ringfence_scan::{
+    Confidence, Encoding, Finding, FindingAction, FingerprintSalt, PauseLength, ScanOutput, ScanStream,
+    Scanner,
+};
 
 const KIB: usize = 1024;
 /// What a window decides about; tests put secrets around its edges.
@@ -19,8 +22,8 @@ fn in_chunks(scanner: &Scanner, input: &[u8], sizes: &[usize]) -> (Vec<u8>, Vec<
     through(scanner.stream(), input, sizes)
 }
 
-fn through(mut stream: Stream, input: &[u8], sizes: &[usize]) -> (Vec<u8>, Vec<Finding>) {
-    let mut output = Output::default();
+fn through(mut stream: ScanStream, input: &[u8], sizes: &[usize]) -> (Vec<u8>, Vec<Finding>) {
+    let mut output = ScanOutput::default();
     let mut rest = input;
     for size in sizes.iter().cycle() {
         if rest.is_empty() {
@@ -80,13 +83,13 @@ proptest! {
         let secret = token(seed);
         let input = [b"a prompt: ".as_slice(), &secret, b" and more\n"].concat();
         let mut stream = Scanner::built_in().stream();
-        let mut output = Output::default();
+        let mut output = ScanOutput::default();
         let mut rest = input.as_slice();
         for cut in cuts.iter().cycle() {
             if rest.is_empty() { break }
             let (chunk, later) = rest.split_at((*cut).min(rest.len()));
             stream.push(chunk, &mut output);
-            stream.settle(Pause::Short, &mut output);
+            stream.settle(PauseLength::Short, &mut output);
             rest = later;
         }
         stream.finish(&mut output);
@@ -155,9 +158,9 @@ fn threads_change_nothing() {
 fn a_pause_waits_for_what_threads_have_not_done() {
     let input = long_mixture();
     let text = [&input[..2 * WINDOW], b" the end of it. "].concat();
-    let (mut stream, mut output) = (Scanner::built_in().stream().with_threads(), Output::default());
+    let (mut stream, mut output) = (Scanner::built_in().stream().with_threads(), ScanOutput::default());
     stream.push(&text, &mut output);
-    stream.settle(Pause::Short, &mut output);
+    stream.settle(PauseLength::Short, &mut output);
     assert!(output.clean.ends_with(b" the end of it. "));
     assert_eq!(output.clean, Scanner::built_in().redact(&text).clean);
 }
@@ -194,10 +197,10 @@ fn a_pause_gives_out_what_is_no_beginning_of_a_secret() {
         ("compiling 42%", "compiling 42%"),
     ] {
         let mut stream = Scanner::built_in().stream();
-        let mut output = Output::default();
+        let mut output = ScanOutput::default();
         stream.push(text.as_bytes(), &mut output);
         assert!(output.clean.is_empty(), "a window waits for more");
-        stream.settle(Pause::Short, &mut output);
+        stream.settle(PauseLength::Short, &mut output);
         assert_eq!(String::from_utf8_lossy(&output.clean), given);
         stream.finish(&mut output);
         assert_eq!(String::from_utf8_lossy(&output.clean), text);
@@ -207,8 +210,11 @@ fn a_pause_gives_out_what_is_no_beginning_of_a_secret() {
 #[test]
 fn exact_values_are_found_in_every_form() {
     let value = b"correct horse \"battery\" / staple+42";
-    let scanner =
-        Scanner::builder().secret("DEPLOY", value).unwrap().salt(Salt::new(*b"salt and pepper")).build();
+    let scanner = Scanner::builder()
+        .secret("DEPLOY", value)
+        .unwrap()
+        .salt(FingerprintSalt::new(*b"salt and pepper"))
+        .build();
     let reversed: Vec<u8> = value.iter().rev().copied().collect();
     let hex: String = value.iter().map(|byte| format!("{byte:02X}")).collect();
     let spaced =
@@ -246,7 +252,11 @@ fn exact_values_are_found_in_every_form() {
     }
     prints.dedup();
     assert_eq!(prints.len(), 1, "one secret, one fingerprint");
-    let other = Scanner::builder().secret("DEPLOY", value).unwrap().salt(Salt::new(*b"other salt")).build();
+    let other = Scanner::builder()
+        .secret("DEPLOY", value)
+        .unwrap()
+        .salt(FingerprintSalt::new(*b"other salt"))
+        .build();
     assert_ne!(other.scan(value)[0].fingerprint, Some(prints[0]));
     assert_eq!(Scanner::built_in().scan(value), []);
 }
@@ -317,8 +327,8 @@ fn spellings(value: &str) -> Vec<Vec<u8>> {
     ]
 }
 
-fn dripped(scanner: &Scanner, bytes: &[u8], size: usize, pauses: &[Pause]) -> (String, Vec<Finding>) {
-    let (mut stream, mut output) = (scanner.stream(), Output::default());
+fn dripped(scanner: &Scanner, bytes: &[u8], size: usize, pauses: &[PauseLength]) -> (String, Vec<Finding>) {
+    let (mut stream, mut output) = (scanner.stream(), ScanOutput::default());
     for chunk in bytes.chunks(size) {
         stream.push(chunk, &mut output);
         pauses.iter().for_each(|pause| stream.settle(*pause, &mut output));
@@ -336,7 +346,8 @@ fn too_long_a_pause_gives_a_mark_for_what_has_begun_and_swallows_the_rest() {
     for spelling in spellings(value) {
         for size in [1, 2, 3, 5, 7] {
             let text = [b"so: ".as_slice(), &spelling, b" and on\n"].concat();
-            let (clean, findings) = dripped(&scanner, &text, size, &[Pause::Short, Pause::TooLong]);
+            let (clean, findings) =
+                dripped(&scanner, &text, size, &[PauseLength::Short, PauseLength::TooLong]);
             let (seen, rest) = clean.split_once("[redacted:secret/KEY]").unwrap_or_default();
             assert!(seen.len() - 4 < spelling.len() / 2, "{size}: {clean:?}");
             assert!(rest.ends_with(" and on\n") && rest.len() < 16, "{size}: {clean:?}");
@@ -358,13 +369,13 @@ fn after_too_long_a_pause_nothing_is_held_back() {
         (begin.to_owned(), begin.to_owned()),
         (format!("{begin}\nMIIEpAIBAAKCAQEA1c7"), "[redacted:private-key]".to_owned()),
     ] {
-        let (mut stream, mut output) = (scanner.stream(), Output::default());
+        let (mut stream, mut output) = (scanner.stream(), ScanOutput::default());
         stream.push(text.as_bytes(), &mut output);
-        stream.settle(Pause::Short, &mut output);
-        stream.settle(Pause::TooLong, &mut output);
+        stream.settle(PauseLength::Short, &mut output);
+        stream.settle(PauseLength::TooLong, &mut output);
         assert_eq!(String::from_utf8_lossy(&output.clean), given);
         stream.push(b"? no", &mut output);
-        stream.settle(Pause::TooLong, &mut output);
+        stream.settle(PauseLength::TooLong, &mut output);
         assert_eq!(String::from_utf8_lossy(&output.clean), format!("{given}? no"));
     }
 }
@@ -383,7 +394,8 @@ fn a_private_key_in_drops_is_one_finding_and_what_follows_is_seen() {
         .concat();
         for size in [40, 65, 1000] {
             let scanner = Scanner::built_in();
-            let (clean, findings) = dripped(scanner, &text, size, &[Pause::Short, Pause::TooLong]);
+            let (clean, findings) =
+                dripped(scanner, &text, size, &[PauseLength::Short, PauseLength::TooLong]);
             let left = clean.split('\n').filter(|line| line.len() > 16 && !line.contains("BEGIN"));
             assert_eq!(left.collect::<Vec<_>>(), ["[redacted:private-key]"], "{lines} {size}: {clean:?}");
             assert!(clean.ends_with("\nContinue? "), "{clean:?}");
@@ -396,15 +408,15 @@ fn a_private_key_in_drops_is_one_finding_and_what_follows_is_seen() {
 #[test]
 fn a_beginning_stops_nothing() {
     let scanner = Scanner::builder().secret("KEY", b"Zq8-hunter2/stapleX91").unwrap().build();
-    let (mut stream, mut output) = (scanner.stream(), Output::judged_by(|_| Treatment::Stop));
+    let (mut stream, mut output) = (scanner.stream(), ScanOutput::judged_by(|_| FindingAction::Stop));
     for part in ["Name: Zq8-hun", "ter2/sta"] {
         stream.push(part.as_bytes(), &mut output);
-        stream.settle(Pause::TooLong, &mut output);
+        stream.settle(PauseLength::TooLong, &mut output);
     }
     assert!(!output.is_stopped() && output.findings.is_empty());
     assert_eq!(String::from_utf8_lossy(&output.clean), "Name: Zq8-hun");
     stream.push(b"pleX91 and", &mut output);
-    stream.settle(Pause::TooLong, &mut output);
+    stream.settle(PauseLength::TooLong, &mut output);
     assert!(output.is_stopped());
     assert_eq!(String::from_utf8_lossy(&output.clean), "Name: Zq8-hun[redacted:secret/KEY]");
 }
@@ -417,7 +429,7 @@ fn a_registered_secret_is_held_across_long_pauses_in_any_spelling() {
     for spelling in spellings(value) {
         for size in [1, 2, 3, 5, 7] {
             let input = [b"so: ".as_slice(), &spelling, b" and on\n"].concat();
-            let (text, _) = dripped(&scanner, &input, size, &[Pause::Short, Pause::Long]);
+            let (text, _) = dripped(&scanner, &input, size, &[PauseLength::Short, PauseLength::Long]);
             assert!(text.contains("[redacted:secret/KEY]") && text.ends_with(" and on\n"), "{text:?}");
             assert!(text.len() < 4 + 32 + 21 + 8, "{size}: {text:?}");
         }

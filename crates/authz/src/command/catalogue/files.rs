@@ -1,96 +1,100 @@
 //! Programs that write: whoever lists them lets them write where the roots allow it. Options that do more still ask.
 
-use crate::command::options::Effect::{Delete, Enter, Execute, Unclear, Write};
+use crate::command::options::OptionEffect::{Delete, Enter, Execute, Unclear, Write};
 use crate::command::options::{
-    Operands, Program, Value, executes, flags, glued, reads, unclear, values, with, writes,
+    OperandSpec, OptionValue, ProgramSpec, executes, flags, glued, reads, unclear, values, with, writes,
 };
 
-pub(super) static PROGRAMS: &[Program] = &[
-    Program::new("cp", Operands::ReadThenWrite, &[writes("t", "target-directory")]).dangers_only(),
-    Program::new("mv", Operands::Write, &[writes("t", "target-directory")]).dangers_only(),
-    Program::new("ln", Operands::ReadThenWrite, &[writes("t", "target-directory")]).dangers_only(),
-    Program::new(
+pub(super) static PROGRAMS: &[ProgramSpec] = &[
+    ProgramSpec::new("cp", OperandSpec::ReadThenWrite, &[writes("t", "target-directory")]).dangers_only(),
+    ProgramSpec::new("mv", OperandSpec::Write, &[writes("t", "target-directory")]).dangers_only(),
+    ProgramSpec::new("ln", OperandSpec::ReadThenWrite, &[writes("t", "target-directory")]).dangers_only(),
+    ProgramSpec::new(
         "install",
-        Operands::ReadThenWrite,
+        OperandSpec::ReadThenWrite,
         &[
             writes("t", "target-directory"),
             executes("", "strip-program"),
-            with(Execute, Value::None, "s", "strip"),
+            with(Execute, OptionValue::None, "s", "strip"),
         ],
     )
     .dangers_only(),
-    Program::new(
+    ProgramSpec::new(
         "mkdir",
-        Operands::Write,
+        OperandSpec::Write,
         &[flags("pvZ", "parents verbose help version"), values("m", "mode"), glued("", "context")],
     ),
-    Program::new("mkfifo", Operands::Write, &[values("m", "mode")]).dangers_only(),
-    Program::new("mktemp", Operands::Write, &[]).dangers_only(),
-    Program::new(
+    ProgramSpec::new("mkfifo", OperandSpec::Write, &[values("m", "mode")]).dangers_only(),
+    ProgramSpec::new("mktemp", OperandSpec::Write, &[]).dangers_only(),
+    ProgramSpec::new(
         "touch",
-        Operands::Write,
+        OperandSpec::Write,
         &[
             flags("acfhm", "no-create no-dereference help version"),
             values("dt", "date time"),
             reads("r", "reference"),
         ],
     ),
-    Program::new(
+    ProgramSpec::new(
         "tee",
-        Operands::Write,
+        OperandSpec::Write,
         &[flags("aip", "append ignore-interrupts help version"), glued("", "output-error")],
     ),
-    Program::new(
+    ProgramSpec::new(
         "truncate",
-        Operands::Write,
+        OperandSpec::Write,
         &[flags("co", "no-create io-blocks help version"), values("s", "size"), reads("r", "reference")],
     ),
-    Program::new("dd", Operands::Pairs, &[flags("", "help version")]),
-    Program::new(
+    ProgramSpec::new("dd", OperandSpec::Pairs, &[flags("", "help version")]),
+    ProgramSpec::new(
         "split",
-        Operands::Unclear,
+        OperandSpec::Unclear,
         &[
             executes("", "filter"),
             flags("dexuz", "verbose"),
             values("abClnt", "suffix-length bytes line-bytes lines number separator additional-suffix"),
         ],
     ),
-    Program::new("chmod", Operands::Write, &[with(Unclear, Value::None, "R", "recursive")]).dangers_only(),
-    Program::new("chown", Operands::Write, &[with(Unclear, Value::None, "R", "recursive")]).dangers_only(),
-    Program::new("chgrp", Operands::Write, &[with(Unclear, Value::None, "R", "recursive")]).dangers_only(),
-    Program::new(
+    ProgramSpec::new("chmod", OperandSpec::Write, &[with(Unclear, OptionValue::None, "R", "recursive")])
+        .dangers_only(),
+    ProgramSpec::new("chown", OperandSpec::Write, &[with(Unclear, OptionValue::None, "R", "recursive")])
+        .dangers_only(),
+    ProgramSpec::new("chgrp", OperandSpec::Write, &[with(Unclear, OptionValue::None, "R", "recursive")])
+        .dangers_only(),
+    ProgramSpec::new(
         "patch",
-        Operands::Write,
+        OperandSpec::Write,
         &[
             reads("i", "input"),
             writes("o", "output"),
-            with(Enter, Value::Required, "d", "directory"),
+            with(Enter, OptionValue::Required, "d", "directory"),
             writes("r", "reject-file"),
             unclear("e", "ed"),
         ],
     )
     .dangers_only(),
-    Program::new("gzip", Operands::Write, &[]).dangers_only(),
-    Program::new(
+    ProgramSpec::new("gzip", OperandSpec::Write, &[]).dangers_only(),
+    ProgramSpec::new(
         "zip",
-        Operands::Write,
+        OperandSpec::Write,
         &[
             executes("", "unzip-command"),
-            with(Execute, Value::None, "T", "test"),
-            with(Delete, Value::None, "md", "move delete"),
+            with(Execute, OptionValue::None, "T", "test"),
+            with(Delete, OptionValue::None, "md", "move delete"),
         ],
     )
     .dangers_only(),
-    Program::new("unzip", Operands::Read, &[with(Enter, Value::Required, "d", "")]).dangers_only(),
+    ProgramSpec::new("unzip", OperandSpec::Read, &[with(Enter, OptionValue::Required, "d", "")])
+        .dangers_only(),
     // What a Makefile says is the project's; these make it say something else.
-    Program::new(
+    ProgramSpec::new(
         "make",
-        Operands::Plain,
+        OperandSpec::Plain,
         &[
-            executes("", "eval"),
-            with(Execute, Value::Required, "fI", "file makefile include-dir"),
-            with(Enter, Value::Required, "C", "directory"),
-            with(Write, Value::None, "t", "touch"),
+            executes("E", "eval"),
+            with(Execute, OptionValue::Required, "fI", "file makefile include-dir"),
+            with(Enter, OptionValue::Required, "C", "directory"),
+            with(Write, OptionValue::None, "t", "touch"),
         ],
     )
     .dangers_only(),

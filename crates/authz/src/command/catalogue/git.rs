@@ -5,42 +5,41 @@
 
 use ringfence_types::Risk;
 
-use crate::command::options::Effect::{
+use crate::command::options::OptionEffect::{
     Enter, Execute, Format, Network, Pattern, PatternFile, ReadLines, Unclear, Write,
 };
 use crate::command::options::{
-    Group, Operands, Program, Value, executes, flags, glued, reads, unclear, values, with, writes,
+    OperandSpec, OptionGroup, OptionValue, ProgramSpec, executes, flags, glued, reads, unclear, values, with,
+    writes,
 };
 
-pub(in crate::command) static GLOBAL: Program = Program::new(
+pub(in crate::command) static GLOBAL: ProgramSpec = ProgramSpec::new(
     "git",
-    Operands::Text,
+    OperandSpec::Text,
     &[
-        flags(
-            "P",
-            "no-pager no-replace-objects no-optional-locks no-lazy-fetch no-advice literal-pathspecs glob-pathspecs \
-             noglob-pathspecs icase-pathspecs",
-        ),
-        with(Enter, Value::Required, "C", ""),
+        flags("P", "no-pager no-replace-objects no-optional-locks no-lazy-fetch no-advice"),
+        // They change what every path of the command means.
+        unclear("", "literal-pathspecs glob-pathspecs noglob-pathspecs icase-pathspecs"),
+        with(Enter, OptionValue::Required, "C", ""),
         executes("c", "config-env"),
-        with(Execute, Value::Glued, "", "exec-path"),
-        with(Execute, Value::None, "p", "paginate"),
-        with(Unclear, Value::Required, "", "git-dir work-tree namespace super-prefix attr-source"),
+        with(Execute, OptionValue::Glued, "", "exec-path"),
+        with(Execute, OptionValue::None, "p", "paginate"),
+        with(Unclear, OptionValue::Required, "", "git-dir work-tree namespace super-prefix attr-source"),
         unclear("", "bare"),
     ],
 )
 .options_first();
 
 /// What is known about a subcommand.
-pub(in crate::command) fn subcommand(name: &[u8]) -> &'static Program {
-    let known = |program: &&Program| program.name.as_bytes().strip_prefix(b"git-") == Some(name);
+pub(in crate::command) fn subcommand(name: &[u8]) -> &'static ProgramSpec {
+    let known = |program: &&ProgramSpec| program.name.as_bytes().strip_prefix(b"git-") == Some(name);
     SUBCOMMANDS.iter().find(known).unwrap_or(&OTHER)
 }
 
 /// Everything that is not listed below: what is known to do harm in one of them.
-static OTHER: Program = Program::new(
+static OTHER: ProgramSpec = ProgramSpec::new(
     "git-other",
-    Operands::Revisions,
+    OperandSpec::Revisions,
     &[
         values("m", "message author date trailer"),
         reads("F", "file pathspec-from-file"),
@@ -48,17 +47,17 @@ static OTHER: Program = Program::new(
             "",
             "exec extcmd upload-pack receive-pack sendmail-cmd smtp-server to-cmd cc-cmd header-cmd tool",
         ),
-        with(Execute, Value::None, "", "textconv ext-diff filters show-signature"),
+        with(Execute, OptionValue::None, "", "textconv ext-diff filters show-signature"),
         writes("", "output output-directory export-marks"),
         unclear("", "template separate-git-dir import-marks"),
-        with(Network, Value::Required, "", "remote"),
+        with(Network, OptionValue::Required, "", "remote"),
     ],
 )
 .dangers_only()
 .risk(Risk::Medium);
 
 /// Options of everything that shows a difference.
-const DIFF: &[Group] = &[
+const DIFF: &[OptionGroup] = &[
     flags(
         "pusRaWbwzrth",
         "patch no-patch function-context no-function-context raw patch-with-raw patch-with-stat numstat shortstat \
@@ -83,13 +82,13 @@ const DIFF: &[Group] = &[
     ),
     reads("O", ""),
     writes("", "output"),
-    with(Execute, Value::None, "", "ext-diff textconv"),
+    with(Execute, OptionValue::None, "", "ext-diff textconv"),
     // It runs git in every submodule, with the configuration of that one.
-    with(Execute, Value::Glued, "", "submodule"),
+    with(Execute, OptionValue::Glued, "", "submodule"),
 ];
 
 /// `log` and `show`.
-const LOG: &[Group] = &[
+const LOG: &[OptionGroup] = &[
     flags(
         "gicmqEFP",
         "source no-source use-mailmap no-use-mailmap mailmap no-mailmap clear-decorations no-decorate \
@@ -111,19 +110,19 @@ const LOG: &[Group] = &[
         "decorate-refs decorate-refs-exclude max-count skip since after until before since-as-filter max-age min-age \
          author committer grep grep-reflog glob exclude exclude-hidden date encoding",
     ),
-    with(Format, Value::Glued, "", "format pretty"),
-    with(ReadLines, Value::Required, "L", ""),
+    with(Format, OptionValue::Glued, "", "format pretty"),
+    with(ReadLines, OptionValue::Required, "L", ""),
     // It runs gpg.
-    with(Execute, Value::None, "", "show-signature"),
+    with(Execute, OptionValue::None, "", "show-signature"),
     flags("", "no-show-signature"),
     // Revisions come from elsewhere.
-    with(Unclear, Value::None, "", "stdin"),
+    with(Unclear, OptionValue::None, "", "stdin"),
 ];
 
-pub(super) static SUBCOMMANDS: &[Program] = &[
-    Program::new(
+pub(super) static SUBCOMMANDS: &[ProgramSpec] = &[
+    ProgramSpec::new(
         "git-status",
-        Operands::Pathspecs,
+        OperandSpec::Pathspecs,
         &[
             flags(
                 "sbvzh",
@@ -134,22 +133,22 @@ pub(super) static SUBCOMMANDS: &[Program] = &[
         ],
     )
     .listed(),
-    Program::new(
+    ProgramSpec::new(
         "git-diff",
-        Operands::Revisions,
+        OperandSpec::Revisions,
         &[
             flags("0123", "cached staged merge-base base ours theirs"),
             // It compares files that are in no repository.
-            with(Unclear, Value::None, "", "no-index"),
+            with(Unclear, OptionValue::None, "", "no-index"),
         ],
     )
     .sharing(DIFF)
     .listed(),
-    Program::new("git-log", Operands::Revisions, LOG).sharing(DIFF).listed().numbers(),
-    Program::new("git-show", Operands::Revisions, LOG).sharing(DIFF).listed().numbers(),
-    Program::new(
+    ProgramSpec::new("git-log", OperandSpec::Revisions, LOG).sharing(DIFF).listed().numbers(),
+    ProgramSpec::new("git-show", OperandSpec::Revisions, LOG).sharing(DIFF).listed().numbers(),
+    ProgramSpec::new(
         "git-rev-parse",
-        Operands::Revisions,
+        OperandSpec::Revisions,
         &[
             flags(
                 "qh",
@@ -164,14 +163,14 @@ pub(super) static SUBCOMMANDS: &[Program] = &[
                  disambiguate since after until before path-format",
             ),
             values("", "default git-path"),
-            with(Unclear, Value::None, "", "parseopt sq-quote"),
-            with(Unclear, Value::Required, "", "resolve-git-dir prefix"),
+            with(Unclear, OptionValue::None, "", "parseopt sq-quote"),
+            with(Unclear, OptionValue::Required, "", "resolve-git-dir prefix"),
         ],
     )
     .listed(),
-    Program::new(
+    ProgramSpec::new(
         "git-grep",
-        Operands::PatternThenRevisions,
+        OperandSpec::PatternThenRevisions,
         &[
             flags(
                 "viwaIrEGFPnhHlLzocpWq",
@@ -183,73 +182,73 @@ pub(super) static SUBCOMMANDS: &[Program] = &[
             ),
             glued("", "color"),
             values("ABCm", "max-depth after-context before-context context threads max-count"),
-            with(Pattern, Value::Required, "e", ""),
-            with(PatternFile, Value::Required, "f", ""),
-            with(Execute, Value::Glued, "O", "open-files-in-pager"),
-            with(Execute, Value::None, "", "textconv recurse-submodules"),
-            with(Unclear, Value::None, "", "no-index"),
+            with(Pattern, OptionValue::Required, "e", ""),
+            with(PatternFile, OptionValue::Required, "f", ""),
+            with(Execute, OptionValue::Glued, "O", "open-files-in-pager"),
+            with(Execute, OptionValue::None, "", "textconv recurse-submodules"),
+            with(Unclear, OptionValue::None, "", "no-index"),
         ],
     )
     .listed()
     .numbers(),
-    Program::new(
+    ProgramSpec::new(
         "git-branch",
-        Operands::Text,
+        OperandSpec::Text,
         &[
             flags("vqraih", "verbose quiet remotes all omit-empty ignore-case no-color no-column no-abbrev"),
             glued("", "color abbrev column"),
-            with(Format, Value::Required, "", "format sort"),
+            with(Format, OptionValue::Required, "", "format sort"),
             // These make it list whatever else is there.
-            with(Pattern, Value::None, "l", "list show-current"),
-            with(Pattern, Value::Required, "", "contains no-contains with without merged no-merged points-at"),
-            with(Write, Value::None, "dDmMcCft", "delete move copy force create-reflog track no-track set-upstream"),
-            with(Write, Value::None, "", "unset-upstream edit-description recurse-submodules"),
-            with(Write, Value::Required, "u", "set-upstream-to"),
+            with(Pattern, OptionValue::None, "l", "list show-current"),
+            with(Pattern, OptionValue::Required, "", "contains no-contains with without merged no-merged points-at"),
+            with(Write, OptionValue::None, "dDmMcCft", "delete move copy force create-reflog track no-track set-upstream"),
+            with(Write, OptionValue::None, "", "unset-upstream edit-description recurse-submodules"),
+            with(Write, OptionValue::Required, "u", "set-upstream-to"),
         ],
     )
     .listed(),
-    Program::new(
+    ProgramSpec::new(
         "git-push",
-        Operands::Text,
+        OperandSpec::Text,
         &[executes("", "receive-pack exec"), values("o", "repo push-option")],
     )
     .dangers_only()
     .risk(Risk::High),
-    Program::new(
+    ProgramSpec::new(
         "git-rebase",
-        Operands::Text,
-        &[executes("x", "exec"), with(Execute, Value::None, "i", "interactive")],
+        OperandSpec::Text,
+        &[executes("x", "exec"), with(Execute, OptionValue::None, "i", "interactive")],
     )
     .dangers_only()
     .risk(Risk::High),
-    Program::new("git-difftool", Operands::Revisions, &[executes("xt", "extcmd tool")]).dangers_only().risk(Risk::High),
-    Program::new(
+    ProgramSpec::new("git-difftool", OperandSpec::Revisions, &[executes("xt", "extcmd tool")]).dangers_only().risk(Risk::High),
+    ProgramSpec::new(
         "git-clone",
-        Operands::Text,
-        &[executes("uc", "upload-pack config template"), with(Unclear, Value::None, "", "recurse-submodules recursive")],
+        OperandSpec::Text,
+        &[executes("uc", "upload-pack config template"), with(Unclear, OptionValue::None, "", "recurse-submodules recursive")],
     )
     .dangers_only()
     .risk(Risk::High),
-    Program::new("git-fetch", Operands::Text, &[executes("", "upload-pack")]).dangers_only().risk(Risk::High),
-    Program::new("git-pull", Operands::Text, &[executes("", "upload-pack")]).dangers_only().risk(Risk::High),
-    Program::new("git-ls-remote", Operands::Text, &[executes("", "upload-pack exec")]).dangers_only().risk(Risk::High),
-    Program::new(
+    ProgramSpec::new("git-fetch", OperandSpec::Text, &[executes("", "upload-pack")]).dangers_only().risk(Risk::High),
+    ProgramSpec::new("git-pull", OperandSpec::Text, &[executes("", "upload-pack")]).dangers_only().risk(Risk::High),
+    ProgramSpec::new("git-ls-remote", OperandSpec::Text, &[executes("", "upload-pack exec")]).dangers_only().risk(Risk::High),
+    ProgramSpec::new(
         "git-archive",
-        Operands::Text,
-        &[writes("o", "output"), executes("", "exec"), with(Network, Value::Required, "", "remote"), reads("", "add-file")],
+        OperandSpec::Text,
+        &[writes("o", "output"), executes("", "exec"), with(Network, OptionValue::Required, "", "remote"), reads("", "add-file")],
     )
     .dangers_only(),
-    Program::new("git-format-patch", Operands::Text, &[writes("o", "output-directory output")]).dangers_only(),
-    Program::new(
+    ProgramSpec::new("git-format-patch", OperandSpec::Text, &[writes("o", "output-directory output")]).dangers_only(),
+    ProgramSpec::new(
         "git-commit",
-        Operands::Pathspecs,
+        OperandSpec::Pathspecs,
         &[
             values("mCc", "message reuse-message reedit-message fixup squash author date cleanup trailer"),
             reads("Ft", "file template pathspec-from-file"),
-            with(Execute, Value::Glued, "S", "gpg-sign"),
+            with(Execute, OptionValue::Glued, "S", "gpg-sign"),
         ],
     )
     .dangers_only(),
-    Program::new("git-tag", Operands::Text, &[values("m", "message"), reads("F", "file"), with(Execute, Value::None, "sv", "sign verify")])
+    ProgramSpec::new("git-tag", OperandSpec::Text, &[values("m", "message"), reads("F", "file"), with(Execute, OptionValue::None, "sv", "sign verify")])
         .dangers_only(),
 ];

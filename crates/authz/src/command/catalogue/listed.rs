@@ -1,9 +1,11 @@
 //! The programs on the list of `guarded`: every option that only changes what is shown.
 
-use crate::command::options::Effect::{Endless, Execute, Pattern, PatternFile, Unclear};
-use crate::command::options::{Operands, Program, Value, executes, flags, glued, reads, values, with};
+use crate::command::options::OptionEffect::{Endless, Execute, Pattern, PatternFile, Unclear};
+use crate::command::options::{
+    OperandSpec, OptionValue, ProgramSpec, executes, flags, glued, reads, values, with,
+};
 
-const LS: &[crate::command::options::Group] = &[
+const LS: &[crate::command::options::OptionGroup] = &[
     flags(
         "aAbBcCdDfgGhHiklLmnNopqQrRsStuUvxXZ1",
         "all almost-all author escape ignore-backups directory dired file-type full-time group-directories-first \
@@ -18,17 +20,17 @@ const LS: &[crate::command::options::Group] = &[
     ),
 ];
 
-pub(super) static PROGRAMS: &[Program] = &[
-    Program::new("ls", Operands::List, LS).listed().any_file_name(),
-    Program::new("dir", Operands::List, LS).listed().any_file_name(),
-    Program::new("pwd", Operands::Text, &[flags("LP", "logical physical help version")]).listed(),
-    Program::new("echo", Operands::Text, &[]).listed().dangers_only().any_file_name(),
-    Program::new("printf", Operands::Text, &[]).listed().dangers_only().any_file_name(),
-    Program::new("true", Operands::Text, &[]).listed().dangers_only().any_file_name(),
-    Program::new("false", Operands::Text, &[]).listed().dangers_only().any_file_name(),
-    Program::new(
+pub(super) static PROGRAMS: &[ProgramSpec] = &[
+    ProgramSpec::new("ls", OperandSpec::List, LS).listed().any_file_name(),
+    ProgramSpec::new("dir", OperandSpec::List, LS).listed().any_file_name(),
+    ProgramSpec::new("pwd", OperandSpec::Text, &[flags("LP", "logical physical help version")]).listed(),
+    ProgramSpec::new("echo", OperandSpec::Text, &[]).listed().dangers_only().any_file_name(),
+    ProgramSpec::new("printf", OperandSpec::Text, &[]).listed().dangers_only().any_file_name(),
+    ProgramSpec::new("true", OperandSpec::Text, &[]).listed().dangers_only().any_file_name(),
+    ProgramSpec::new("false", OperandSpec::Text, &[]).listed().dangers_only().any_file_name(),
+    ProgramSpec::new(
         "cat",
-        Operands::Read,
+        OperandSpec::Read,
         &[flags(
             "AbeEnstTuv",
             "show-all number-nonblank show-ends number squeeze-blank show-tabs show-nonprinting help version",
@@ -37,43 +39,43 @@ pub(super) static PROGRAMS: &[Program] = &[
     .listed()
     .any_file_name(),
     // As `cat`, on systems that call it so (S001-20).
-    Program::new("type", Operands::Read, &[]).listed(),
-    Program::new(
+    ProgramSpec::new("type", OperandSpec::Read, &[]).listed(),
+    ProgramSpec::new(
         "head",
-        Operands::Read,
+        OperandSpec::Read,
         &[flags("qvz", "quiet silent verbose zero-terminated help version"), values("cn", "bytes lines")],
     )
     .listed()
     .any_file_name()
     .numbers(),
-    Program::new(
+    ProgramSpec::new(
         "tail",
-        Operands::Read,
+        OperandSpec::Read,
         &[
             flags("qvz", "quiet silent verbose zero-terminated retry help version"),
             values("cns", "bytes lines sleep-interval max-unchanged-stats pid"),
-            with(Endless, Value::None, "F", ""),
-            with(Endless, Value::Glued, "f", "follow"),
+            with(Endless, OptionValue::None, "F", ""),
+            with(Endless, OptionValue::Glued, "f", "follow"),
         ],
     )
     .listed()
     .any_file_name()
     .numbers(),
-    Program::new(
+    ProgramSpec::new(
         "wc",
-        Operands::Read,
+        OperandSpec::Read,
         &[
             flags("cmlLw", "bytes chars lines max-line-length words help version"),
             values("", "total"),
             // It opens whatever the file lists.
-            with(Unclear, Value::Required, "", "files0-from"),
+            with(Unclear, OptionValue::Required, "", "files0-from"),
         ],
     )
     .listed()
     .any_file_name(),
-    Program::new(
+    ProgramSpec::new(
         "grep",
-        Operands::PatternThenRead,
+        OperandSpec::PatternThenRead,
         &[
             flags(
                 "EFGPiywxzsvVbnHhoqaIrRLlcTZU",
@@ -89,17 +91,17 @@ pub(super) static PROGRAMS: &[Program] = &[
                  after-context context group-separator",
             ),
             glued("", "color colour"),
-            with(Pattern, Value::Required, "e", "regexp"),
-            with(PatternFile, Value::Required, "f", "file"),
+            with(Pattern, OptionValue::Required, "e", "regexp"),
+            with(PatternFile, OptionValue::Required, "f", "file"),
             reads("", "exclude-from"),
         ],
     )
     .listed()
     .any_file_name()
     .numbers(),
-    Program::new(
+    ProgramSpec::new(
         "rg",
-        Operands::PatternThenRead,
+        OperandSpec::PatternThenRead,
         &[
             flags(
                 "abcFHhIiLlNnoPpqSsUuVvwx0.",
@@ -126,13 +128,13 @@ pub(super) static PROGRAMS: &[Program] = &[
                  context-separator field-context-separator field-match-separator path-separator engine dfa-size-limit \
                  regex-size-limit pre-glob hyperlink-format generate",
             ),
-            with(Pattern, Value::Required, "e", "regexp"),
+            with(Pattern, OptionValue::Required, "e", "regexp"),
             // Modes without a pattern.
-            with(Pattern, Value::None, "", "files type-list"),
-            with(PatternFile, Value::Required, "f", "file"),
+            with(Pattern, OptionValue::None, "", "files type-list"),
+            with(PatternFile, OptionValue::Required, "f", "file"),
             reads("", "ignore-file"),
             executes("", "pre hostname-bin"),
-            with(Execute, Value::None, "z", "search-zip"),
+            with(Execute, OptionValue::None, "z", "search-zip"),
         ],
     )
     .listed(),

@@ -1,13 +1,13 @@
 //! Programs that run what the project says. Whoever lists them trusts the project's own files, which are asked about when
 //! they are written; these options make them run something else.
 
-use ringfence_types::Risk;
+use ringfence_types::{Risk, RuleFamily};
 
 use crate::command::arg::{Arg, shorten};
-use crate::command::opinion::Opinion;
-use crate::command::rules::Line;
+use crate::command::builtin_verdict::BuiltinVerdict;
+use crate::command::rules::CommandLine;
 
-/// Names of programs, and options: as a word of its own, with `=` and a value, or, of one letter, with the value glued to it.
+/// Names of programs, and options: as a word of its own, with `=` and a value, or, of one letter, with the value glued to it. Of one character alone: whatever begins with it.
 const STEERED: &[(&str, &str)] = &[
     ("go", "-exec --exec -toolexec --toolexec -vettool --vettool -overlay --overlay -modfile --modfile"),
     ("cargo", "--config --manifest-path -Z -C"),
@@ -28,32 +28,40 @@ const STEERED: &[(&str, &str)] = &[
     ("eslint prettier", "--config --plugin --rulesdir --resolve-plugins-relative-to --parser --format -c -f"),
     ("mvn gradle gradlew", "--file --init-script --build-file --settings --project-dir -f -I -b -s -p -D"),
     ("cmake", "--toolchain -P -C -D -E"),
+    ("fd fdfind", "-x -X --exec --exec-batch"),
+    ("gcc g++ cc c++ clang clang++", "-wrapper -fplugin -specs --specs -B -load -Xclang"),
+    ("rustc", "--codegen --config -C -Z"),
+    ("bat batcat", "--pager"),
+    // `+!command` at its start, and `+` with anything else that a person could type into it.
+    ("less", "+"),
+    // Commands that begin with a dot take any beginning that is clear.
+    ("sqlite3", "-cmd --cmd -init --init -A .a .c .e .i .l .o .r .s"),
 ];
 
 /// Variables of `make` end up in the text that a shell runs.
 const MAKE: &[&[u8]] = &[b"make", b"gmake", b"bmake"];
 
 /// The opinion about an argument that makes a program run something else than the project's own files say.
-pub(in crate::command) fn steered(line: &Line<'_>) -> Option<Opinion> {
+pub(in crate::command) fn steered(line: &CommandLine<'_>) -> Option<BuiltinVerdict> {
     let name = line.identity.name;
     if MAKE.contains(&name) {
         return line.args.iter().filter_map(|arg| arg.text()).find(|text| sets(text)).map(|text| {
             let reason = format!("`{}` becomes part of what a shell runs", shorten(text));
-            Opinion::miss("option.make", reason, Risk::High).exact()
+            BuiltinVerdict::miss(RuleFamily::Option.member("make"), reason, Risk::High).exact()
         });
     }
     let is = |names: &str| names.split(' ').any(|known| known.as_bytes() == name);
     let (_, options) = STEERED.iter().find(|(names, _)| is(names))?;
     let given = |option: &&str| line.args.iter().any(|arg| gives(*arg, option.as_bytes()));
     let option = options.split(' ').find(given)?;
-    let rule = format!("option.{}", shorten(name));
+    let rule = RuleFamily::Option.member(shorten(name));
     let reason = format!("option `{option}` runs a program, or something else than the project's own files");
-    Some(Opinion::miss(rule, reason, Risk::High).for_option(option.as_bytes()))
+    Some(BuiltinVerdict::miss(rule, reason, Risk::High).for_option(option.as_bytes()))
 }
 
 fn gives(arg: Arg<'_>, option: &[u8]) -> bool {
     let Some(rest) = arg.known_start().strip_prefix(option) else { return false };
-    rest.is_empty() || rest.starts_with(b"=") || option.len() == 2
+    rest.is_empty() || rest.starts_with(b"=") || option.len() <= 2
 }
 
 /// `CC=x`, `SHELL:=x`, `X!=touch y`; not `V=1`.

@@ -2,13 +2,14 @@
 
 use ringfence_types::Risk;
 
-use crate::command::options::Effect::{Body, Clear, Enter, Unclear, Unset};
+use crate::command::options::OptionEffect::{Body, Clear, Enter, Unclear, Unset};
 use crate::command::options::{
-    Group, Operands, Program, Value, executes, flags, glued, reads, unclear, values, with, writes,
+    OperandSpec, OptionGroup, OptionValue, ProgramSpec, executes, flags, glued, reads, unclear, values, with,
+    writes,
 };
-use crate::command::wrappers::{Inner, Manner, Wrapper};
+use crate::command::wrappers::{InnerCommandStart, Wrapper, WrapperEffect};
 
-const HELP: Group = flags("", "help version");
+const HELP: OptionGroup = flags("", "help version");
 
 pub(in crate::command) static LOADER: Wrapper = Wrapper {
     names: "ld.so",
@@ -20,44 +21,48 @@ pub(in crate::command) static LOADER: Wrapper = Wrapper {
             executes("", "preload audit"),
         ],
     ),
-    inner: Inner::Rest,
-    manner: Manner::Asks(Risk::High, "the dynamic loader runs any file as a program"),
+    inner: InnerCommandStart::Rest,
+    manner: WrapperEffect::Asks(Risk::High, "the dynamic loader runs any file as a program"),
 };
 
 pub(super) static WRAPPERS: &[Wrapper] = &[
     clear(
         "env",
-        Inner::Environment,
+        InnerCommandStart::Environment,
         &[
             flags("0v", "null debug list-signal-handling help version"),
             glued("", "block-signal default-signal ignore-signal"),
-            with(Clear, Value::None, "i", "ignore-environment"),
-            with(Unset, Value::Required, "u", "unset"),
-            with(Enter, Value::Required, "C", "chdir"),
-            with(Body, Value::Required, "S", "split-string"),
+            with(Clear, OptionValue::None, "i", "ignore-environment"),
+            with(Unset, OptionValue::Required, "u", "unset"),
+            with(Enter, OptionValue::Required, "C", "chdir"),
+            with(Body, OptionValue::Required, "S", "split-string"),
         ],
     ),
-    clear("nice", Inner::Rest, &[flags("0123456789", "help version"), values("n", "adjustment")]),
+    clear("nice", InnerCommandStart::Rest, &[flags("0123456789", "help version"), values("n", "adjustment")]),
     clear(
         "ionice",
-        Inner::Rest,
+        InnerCommandStart::Rest,
         &[
             flags("tVh", "ignore help version"),
             values("cn", "class classdata"),
-            with(Unclear, Value::Required, "pPu", "pid pgid uid"),
+            with(Unclear, OptionValue::Required, "pPu", "pid pgid uid"),
         ],
     ),
     clear(
         "timeout",
-        Inner::Number,
+        InnerCommandStart::Number,
         &[flags("fpv", "foreground preserve-status verbose help version"), values("ks", "kill-after signal")],
     ),
-    clear("stdbuf", Inner::Rest, &[values("ioe", "input output error"), HELP]),
-    clear("setsid", Inner::Rest, &[flags("cfwhV", "ctty fork wait help version")]),
-    clear("taskset", Inner::Number, &[flags("chV", "cpu-list help version"), unclear("ap", "all-tasks pid")]),
+    clear("stdbuf", InnerCommandStart::Rest, &[values("ioe", "input output error"), HELP]),
+    clear("setsid", InnerCommandStart::Rest, &[flags("cfwhV", "ctty fork wait help version")]),
+    clear(
+        "taskset",
+        InnerCommandStart::Number,
+        &[flags("chV", "cpu-list help version"), unclear("ap", "all-tasks pid")],
+    ),
     clear(
         "chrt",
-        Inner::Number,
+        InnerCommandStart::Number,
         &[
             flags("bdfiorRvhVm", "batch deadline fifo idle other rr reset-on-fork verbose max help version"),
             values("TPD", "sched-runtime sched-period sched-deadline"),
@@ -66,7 +71,7 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
     ),
     clear(
         "prlimit",
-        Inner::Rest,
+        InnerCommandStart::Rest,
         &[
             flags("hV", "noheadings raw verbose help version"),
             values("o", "output"),
@@ -74,14 +79,14 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
                 "cdefilmnqrstuvxy",
                 "core data nice fsize sigpending memlock rss nofile msgqueue rtprio stack cpu nproc as locks rttime",
             ),
-            with(Unclear, Value::Required, "p", "pid"),
+            with(Unclear, OptionValue::Required, "p", "pid"),
         ],
     ),
-    clear("setarch", Inner::Architecture, ARCH),
-    clear("linux32 linux64 i386 i486 i586 i686 x86_64 uname26 aarch64 armv7l", Inner::Rest, ARCH),
+    clear("setarch", InnerCommandStart::Architecture, ARCH),
+    clear("linux32 linux64 i386 i486 i586 i686 x86_64 uname26 aarch64 armv7l", InnerCommandStart::Rest, ARCH),
     clear(
         "time gtime",
-        Inner::Rest,
+        InnerCommandStart::Rest,
         &[
             flags("apqvV", "append portability quiet verbose help version"),
             values("f", "format"),
@@ -90,7 +95,7 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
     ),
     clear(
         "xargs gxargs",
-        Inner::Appended,
+        InnerCommandStart::Appended,
         &[
             flags(
                 "0oprtx",
@@ -99,42 +104,42 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
             glued("el", "eof"),
             values("dELnPs", "delimiter max-lines max-args max-procs max-chars"),
             reads("a", "arg-file"),
-            with(Body, Value::Required, "I", ""),
-            with(Body, Value::Glued, "i", "replace"),
-            with(Unclear, Value::Required, "", "process-slot-var"),
+            with(Body, OptionValue::Required, "I", ""),
+            with(Body, OptionValue::Glued, "i", "replace"),
+            with(Unclear, OptionValue::Required, "", "process-slot-var"),
         ],
     ),
     clear(
         "busybox toybox busybox.static",
-        Inner::Applet,
-        &[flags("", "help"), with(Unclear, Value::Glued, "", "list list-full install")],
+        InnerCommandStart::Applet,
+        &[flags("", "help"), with(Unclear, OptionValue::Glued, "", "list list-full install")],
     ),
     clear(
         "coreutils",
-        Inner::Applet,
-        &[HELP, with(Body, Value::Glued, "", "coreutils-prog coreutils-prog-shebang")],
+        InnerCommandStart::Applet,
+        &[HELP, with(Body, OptionValue::Glued, "", "coreutils-prog coreutils-prog-shebang")],
     ),
     asks(
         "nohup",
-        Inner::Rest,
+        InnerCommandStart::Rest,
         Risk::Low,
         "at a terminal it appends what is shown to `nohup.out`, wherever that leads",
         &[HELP],
     ),
     asks(
         "flock",
-        Inner::Locked,
+        InnerCommandStart::Locked,
         Risk::Medium,
         "it creates a lock file",
         &[
             flags("sxunoFeVhp", "shared exclusive unlock nonblock close no-fork nb verbose help version"),
             values("wE", "timeout wait conflict-exit-code"),
-            with(Body, Value::Required, "c", "command"),
+            with(Body, OptionValue::Required, "c", "command"),
         ],
     ),
     asks(
         "sudo doas sudoedit",
-        Inner::Environment,
+        InnerCommandStart::Environment,
         Risk::Critical,
         "it asks for the rights of another user, which the fence never gives",
         &[values(
@@ -144,37 +149,37 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
     ),
     Wrapper {
         names: "su sg",
-        program: Program::new("", Operands::Text, SU).dangers_only(),
-        inner: Inner::Body,
-        manner: Manner::Asks(
+        program: ProgramSpec::new("", OperandSpec::Text, SU).dangers_only(),
+        inner: InnerCommandStart::Body,
+        manner: WrapperEffect::Asks(
             Risk::Critical,
             "it asks for the rights of another user, which the fence never gives",
         ),
     },
     asks(
         "runuser",
-        Inner::BodyOrRest,
+        InnerCommandStart::BodyOrRest,
         Risk::Critical,
         "it asks for the rights of another user, which the fence never gives",
         SU,
     ),
     asks(
         "pkexec gosu su-exec setuidgid",
-        Inner::After(1),
+        InnerCommandStart::After(1),
         Risk::Critical,
         "it asks for the rights of another user, which the fence never gives",
-        &[with(Unclear, Value::Required, "", "user")],
+        &[with(Unclear, OptionValue::Required, "", "user")],
     ),
     asks(
         "chroot",
-        Inner::After(1),
+        InnerCommandStart::After(1),
         Risk::High,
         "it changes the root directory",
         &[values("", "groups userspec")],
     ),
     asks(
         "unshare",
-        Inner::Rest,
+        InnerCommandStart::Rest,
         Risk::High,
         "it makes namespaces",
         &[
@@ -187,7 +192,7 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
     ),
     asks(
         "nsenter",
-        Inner::Rest,
+        InnerCommandStart::Rest,
         Risk::High,
         "it enters namespaces",
         &[
@@ -197,18 +202,18 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
     ),
     asks(
         "strace ltrace",
-        Inner::Rest,
+        InnerCommandStart::Rest,
         Risk::High,
         "it controls another program",
         &[
             values("abeEIOPSsuUX", "user trace signal status"),
             writes("o", "output"),
-            with(Unclear, Value::Required, "p", "attach"),
+            with(Unclear, OptionValue::Required, "p", "attach"),
         ],
     ),
     asks(
         "gdb lldb gdbserver",
-        Inner::Rest,
+        InnerCommandStart::Rest,
         Risk::High,
         "it controls another program",
         &[
@@ -218,7 +223,7 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
     ),
     asks(
         "watch",
-        Inner::Joined,
+        InnerCommandStart::Joined,
         Risk::Medium,
         "it does not end by itself",
         &[
@@ -229,13 +234,13 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
     ),
     Wrapper {
         names: "script",
-        program: Program::new("", Operands::Write, SCRIPT).dangers_only(),
-        inner: Inner::Body,
-        manner: Manner::Asks(Risk::Medium, "it writes what is shown to a file"),
+        program: ProgramSpec::new("", OperandSpec::Write, SCRIPT).dangers_only(),
+        inner: InnerCommandStart::Body,
+        manner: WrapperEffect::Asks(Risk::Medium, "it writes what is shown to a file"),
     },
     asks(
         "parallel",
-        Inner::Joined,
+        InnerCommandStart::Joined,
         Risk::High,
         "it runs many commands at once",
         &[values(
@@ -248,14 +253,14 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
          trickle faketime rlwrap unbuffer xvfb-run eatmydata catchsegv proxychains proxychains4 torsocks torify tsocks \
          dbus-run-session dbus-launch valgrind perf rr ts-node entr chpst softlimit envdir runcon chronic ifne pee \
          direnv dotenv with-contenv tini dumb-init catatonit prime-run gamemoderun optirun",
-        Inner::Rest,
+        InnerCommandStart::Rest,
         Risk::High,
         "it runs another program in its own way",
         &[],
     ),
 ];
 
-const ARCH: &[Group] = &[
+const ARCH: &[OptionGroup] = &[
     flags(
         "BFILRSTXZvhV",
         "32bit fdpic-funcptrs short-inode addr-compat-layout addr-no-randomize whole-seconds sticky-timeouts \
@@ -264,36 +269,41 @@ const ARCH: &[Group] = &[
     glued("3", "4gb 3gb"),
 ];
 
-const SCRIPT: &[Group] = &[
+const SCRIPT: &[OptionGroup] = &[
     flags("aefq", "append return flush force quiet"),
     values("EmO", "echo logging-format output-limit"),
     writes("IBT", "log-in log-out log-io log-timing"),
     glued("t", "timing"),
-    with(Body, Value::Required, "c", "command"),
+    with(Body, OptionValue::Required, "c", "command"),
 ];
 
-const SU: &[Group] = &[
+const SU: &[OptionGroup] = &[
     flags("lmpPf", "login preserve-environment fast pty no-pty"),
     values("gGsuwT", "group supp-group shell user whitelist-environment"),
-    with(Body, Value::Required, "c", "command session-command"),
+    with(Body, OptionValue::Required, "c", "command session-command"),
 ];
 
 /// It changes how the command runs, not what it may do.
-const fn clear(names: &'static str, inner: Inner, groups: &'static [Group]) -> Wrapper {
-    let program = Program::new("", Operands::Text, groups).options_first();
-    Wrapper { names, program, inner, manner: Manner::Transparent }
+const fn clear(names: &'static str, inner: InnerCommandStart, groups: &'static [OptionGroup]) -> Wrapper {
+    let program = ProgramSpec::new("", OperandSpec::Text, groups).options_first();
+    Wrapper { names, program, inner, manner: WrapperEffect::Transparent }
 }
 
 const fn asks(
     names: &'static str,
-    inner: Inner,
+    inner: InnerCommandStart,
     risk: Risk,
     why: &'static str,
-    groups: &'static [Group],
+    groups: &'static [OptionGroup],
 ) -> Wrapper {
-    Wrapper { names, program: first("", groups).dangers_only(), inner, manner: Manner::Asks(risk, why) }
+    Wrapper {
+        names,
+        program: first("", groups).dangers_only(),
+        inner,
+        manner: WrapperEffect::Asks(risk, why),
+    }
 }
 
-const fn first(name: &'static str, groups: &'static [Group]) -> Program {
-    Program::new(name, Operands::Text, groups).options_first()
+const fn first(name: &'static str, groups: &'static [OptionGroup]) -> ProgramSpec {
+    ProgramSpec::new(name, OperandSpec::Text, groups).options_first()
 }

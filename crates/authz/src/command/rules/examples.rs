@@ -3,15 +3,15 @@
 
 use std::path::Path;
 
-use ringfence_types::{Bytes, Decision};
+use ringfence_types::{ByteString, Decision};
 
-use super::{CommandPattern, CommandRule, CommandRules, Line, Standpoint, matching};
+use super::{CommandLine, CommandPattern, CommandRule, CommandRules, Standpoint, matching};
 use crate::command::arg::Arg;
-use crate::command::identity::{Identity, Trust};
-use crate::command::place::Place;
+use crate::command::program_origin::{ProgramOrigin, ProgramTrust};
 use crate::command::programs;
+use crate::command::working_dirs::WorkingDirs;
 
-pub(super) fn matches(rule: &CommandRule, argv: &[Bytes]) -> bool {
+pub(super) fn matches(rule: &CommandRule, argv: &[ByteString]) -> bool {
     let args: Vec<Arg<'_>> = argv.iter().map(Arg::from).collect();
     let Some(line) = line(&args) else { return false };
     let program =
@@ -23,11 +23,13 @@ pub(super) fn matches(rule: &CommandRule, argv: &[Bytes]) -> bool {
     matching::speaks(rule, &line, Path::new("/")) && (rule.decision != Decision::Allow || covered())
 }
 
-pub(super) fn decision(rules: &CommandRules, argv: &[Bytes]) -> Option<Decision> {
+pub(super) fn decision(rules: &CommandRules, argv: &[ByteString]) -> Option<Decision> {
     let args: Vec<Arg<'_>> = argv.iter().map(Arg::from).collect();
     let line = line(&args)?;
     let root = Path::new("/");
-    let mut found = rules.find(&line, &Standpoint { place: &Place::at(root), workspace: root, exec: None });
+    let place = WorkingDirs::at(root);
+    let mut found =
+        rules.find(&line, &Standpoint { place: &place, workspace: root, exec: None, scene: None });
     if found.denied().is_some() {
         return Some(Decision::Deny);
     }
@@ -49,9 +51,9 @@ impl CommandRules {
     }
 }
 
-fn line<'a>(argv: &'a [Arg<'a>]) -> Option<Line<'a>> {
+fn line<'a>(argv: &'a [Arg<'a>]) -> Option<CommandLine<'a>> {
     let Some((Arg::Text(called), args)) = argv.split_first() else { return None };
     let name = called.rsplit(|byte| *byte == b'/').next().unwrap_or(called);
-    let file = called.contains(&b'/').then(|| Path::new("/").join(Bytes::from(*called).as_path()));
-    Some(Line { identity: Identity { name, file, trust: Trust::System }, called, args })
+    let file = called.contains(&b'/').then(|| Path::new("/").join(ByteString::from(*called).as_path()));
+    Some(CommandLine { identity: ProgramOrigin { name, file, trust: ProgramTrust::System }, called, args })
 }

@@ -2,23 +2,23 @@
 
 use std::collections::HashMap;
 
-use super::{CommandPattern, Line};
+use super::{CommandLine, CommandPattern};
 use crate::command::arg::Arg;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Index {
-    programs: HashMap<Vec<u8>, Program>,
+pub(super) struct CommandRuleIndex {
+    programs: HashMap<Vec<u8>, ProgramRules>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Program {
+struct ProgramRules {
     /// Without a word besides the program.
     bare: Vec<usize>,
     words: HashMap<Vec<u8>, Vec<usize>>,
     exact: HashMap<Vec<u8>, Vec<usize>>,
 }
 
-impl Index {
+impl CommandRuleIndex {
     pub(super) fn add(&mut self, pattern: &CommandPattern, at: usize) {
         let Some(program) = pattern.program() else { return };
         let name = program.rsplit('/').next().unwrap_or(program).as_bytes();
@@ -37,7 +37,7 @@ impl Index {
     }
 
     /// Every rule that could speak about a command line, once.
-    pub(super) fn candidates(&self, line: &Line<'_>) -> Vec<usize> {
+    pub(super) fn candidates(&self, line: &CommandLine<'_>) -> Vec<usize> {
         let mut found = Vec::new();
         for program in line.names().into_iter().filter_map(|name| self.programs.get(name)) {
             program.collect(line.args, &mut found);
@@ -48,7 +48,7 @@ impl Index {
     }
 }
 
-impl Program {
+impl ProgramRules {
     fn collect(&self, args: &[Arg<'_>], found: &mut Vec<usize>) {
         found.extend(&self.bare);
         if !self.words.is_empty() {

@@ -39,7 +39,7 @@ pub enum ManifestError {
 }
 
 /// What a manifest says about one command line.
-pub(super) struct Standing {
+pub(super) struct ManifestMatch {
     pub(super) decision: Decision,
     pub(super) reason: String,
     pub(super) pattern: Option<CommandPattern>,
@@ -47,14 +47,14 @@ pub(super) struct Standing {
 
 /// Whether the words that were found are the command: an option before them could have taken one of them as its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Certainty {
+enum MatchCertainty {
     Sure,
     Guess,
 }
 
-impl Standing {
-    fn at_most(self, certainty: Certainty) -> Self {
-        if certainty == Certainty::Sure || self.decision != Decision::Allow {
+impl ManifestMatch {
+    fn at_most(self, certainty: MatchCertainty) -> Self {
+        if certainty == MatchCertainty::Sure || self.decision != Decision::Allow {
             return self;
         }
         let reason = "an option before the command may take a part of it for its value".to_owned();
@@ -80,9 +80,9 @@ impl Manifest {
         names.contains(&self.cli.as_bytes())
     }
 
-    pub(super) fn judge(&self, args: &[Arg<'_>]) -> Standing {
+    pub(super) fn judge(&self, args: &[Arg<'_>]) -> ManifestMatch {
         let mut path: Vec<&str> = Vec::new();
-        let mut certainty = Certainty::Sure;
+        let mut certainty = MatchCertainty::Sure;
         for arg in args {
             let word = arg.text().and_then(|text| std::str::from_utf8(text).ok());
             match word {
@@ -90,13 +90,13 @@ impl Manifest {
                 Some(word) if word.starts_with('-') && self.is_leaf(&path) => break,
                 _ if self.is_leaf(&path) => break,
                 Some(word) if word.starts_with("--") && word.contains('=') => {}
-                Some(word) if word.starts_with('-') && word != "-" => certainty = Certainty::Guess,
+                Some(word) if word.starts_with('-') && word != "-" => certainty = MatchCertainty::Guess,
                 _ => return denied(format!("`{}` has no command that could be `{}`", self.cli, shown(*arg))),
             }
         }
         match self.command(&path) {
             Some(command) => self.about(command).at_most(certainty),
-            None if path.is_empty() => Standing {
+            None if path.is_empty() => ManifestMatch {
                 decision: Decision::Ask,
                 reason: format!("no command of `{}` is named", self.cli),
                 pattern: None,
@@ -105,7 +105,7 @@ impl Manifest {
         }
     }
 
-    fn about(&self, command: &ManifestCommand) -> Standing {
+    fn about(&self, command: &ManifestCommand) -> ManifestMatch {
         let said = command
             .reason
             .as_ref()
@@ -117,7 +117,7 @@ impl Manifest {
         let decision = if command.interactive { Decision::Ask } else { Decision::Allow };
         let how = if command.interactive { "calls it interactive" } else { "allows it" };
         let words = std::iter::once(self.cli.clone()).chain(self.words(command).map(str::to_owned)).collect();
-        Standing {
+        ManifestMatch {
             decision,
             reason: format!("the manifest of `{}` {how}{said}", self.cli),
             pattern: Some(CommandPattern::Words(words)),
@@ -156,8 +156,8 @@ impl Manifest {
     }
 }
 
-fn denied(reason: String) -> Standing {
-    Standing { decision: Decision::Deny, reason, pattern: None }
+fn denied(reason: String) -> ManifestMatch {
+    ManifestMatch { decision: Decision::Deny, reason, pattern: None }
 }
 
 fn shown(arg: Arg<'_>) -> String {

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use ringfence_types::Decision;
 
-use super::{CommandPattern, CommandRule, Line};
+use super::{CommandLine, CommandPattern, CommandRule};
 use crate::command::arg::Arg;
 use crate::command::catalogue::{GIT, git_subcommand};
-use crate::command::identity::is_file;
-use crate::command::names::{Class, class_of};
-use crate::command::options::{Program, Value, read};
+use crate::command::options::{OptionValue, ProgramSpec, read};
+use crate::command::program_class::{ProgramClass, class_of};
+use crate::command::program_origin::is_file;
 
 /// Options that mean the same in most programs.
 const COMMON: &[(&str, &[&str])] = &[
@@ -31,7 +31,7 @@ const WIDER: &[(&str, &[&str])] = &[("--force", &["--force-with-lease", "--force
 const SAME: &[(&str, &[&str])] = &[("rm", &["-r", "-R"]), ("cp", &["-r", "-R"])];
 
 /// Whether a rule speaks about a command line, wherever it runs.
-pub(super) fn speaks(rule: &CommandRule, line: &Line<'_>, workspace: &Path) -> bool {
+pub(super) fn speaks(rule: &CommandRule, line: &CommandLine<'_>, workspace: &Path) -> bool {
     let Some(program) = rule.pattern.program() else { return false };
     if program.contains('/') && !is_file(&line.identity, workspace, program) {
         return false;
@@ -45,7 +45,7 @@ pub(super) fn speaks(rule: &CommandRule, line: &Line<'_>, workspace: &Path) -> b
 }
 
 /// For rules that allow: subcommands where they belong, options as they are written.
-pub(super) fn strictly(pattern: &CommandPattern, line: &Line<'_>) -> bool {
+pub(super) fn strictly(pattern: &CommandPattern, line: &CommandLine<'_>) -> bool {
     if let CommandPattern::Exact(_) = pattern {
         return exactly(pattern, line.args);
     }
@@ -61,7 +61,7 @@ pub(super) fn strictly(pattern: &CommandPattern, line: &Line<'_>) -> bool {
 }
 
 /// For rules that narrow: wherever and however it could mean the same.
-pub(super) fn generously(pattern: &CommandPattern, line: &Line<'_>) -> bool {
+pub(super) fn generously(pattern: &CommandPattern, line: &CommandLine<'_>) -> bool {
     if let CommandPattern::Exact(_) = pattern {
         return exactly(pattern, line.args);
     }
@@ -71,12 +71,12 @@ pub(super) fn generously(pattern: &CommandPattern, line: &Line<'_>) -> bool {
 }
 
 /// `-rf` is also `-r` and `-f`, wherever each of them stands and however it is written.
-fn has_in_any_form(line: &Line<'_>, option: &str) -> bool {
+fn has_in_any_form(line: &CommandLine<'_>, option: &str) -> bool {
     let apart = || letters(option).is_some_and(|all| all.iter().all(|letter| has_letter(line, *letter)));
     has_pattern_option(line.args, option) || apart()
 }
 
-fn has_letter(line: &Line<'_>, letter: u8) -> bool {
+fn has_letter(line: &CommandLine<'_>, letter: u8) -> bool {
     let option = format!("-{}", char::from(letter));
     let of_program = SAME.iter().filter(|(program, _)| program.as_bytes() == line.identity.name);
     let same = of_program.map(|(_, same)| *same).filter(|same| same.contains(&option.as_str())).flatten();
@@ -90,21 +90,21 @@ fn exactly(pattern: &CommandPattern, args: &[Arg<'_>]) -> bool {
 }
 
 /// The operands as the program would take them; only those that are known.
-fn operands<'a>(line: &Line<'a>) -> Vec<&'a [u8]> {
+fn operands<'a>(line: &CommandLine<'a>) -> Vec<&'a [u8]> {
     let text = |arg: &Arg<'a>| arg.text();
     match class_of(line.identity.name) {
-        Class::Git => {
+        ProgramClass::Git => {
             let rest = line.args.get(read(&GIT, line.args).rest..).unwrap_or_default();
             let Some((Arg::Text(name), args)) = rest.split_first() else { return Vec::new() };
             let reading = read(git_subcommand(name), args);
             let operands = reading.certain_operands().iter().map_while(|operand| operand.arg.text());
             std::iter::once(*name).chain(operands).collect()
         }
-        Class::Catalogued(program) => {
+        ProgramClass::Catalogued(program) => {
             let reading = read(program, line.args);
             reading.certain_operands().iter().map_while(|operand| operand.arg.text()).collect()
         }
-        Class::Wrapper(wrapper) => {
+        ProgramClass::Wrapper(wrapper) => {
             let rest = read(&wrapper.program, line.args).rest;
             line.args.get(rest..).unwrap_or_default().iter().map_while(text).collect()
         }
@@ -113,7 +113,7 @@ fn operands<'a>(line: &Line<'a>) -> Vec<&'a [u8]> {
 }
 
 /// Whether the words can be the first operands, in order, when a word after an option may or may not be its value.
-fn reaches(words: &[&str], args: &[Arg<'_>], program: Option<&'static Program>) -> bool {
+fn reaches(words: &[&str], args: &[Arg<'_>], program: Option<&'static ProgramSpec>) -> bool {
     let mut program = program;
     let mut reached = vec![false; words.len() + 1];
     if let Some(start) = reached.first_mut() {
@@ -150,31 +150,31 @@ fn reaches(words: &[&str], args: &[Arg<'_>], program: Option<&'static Program>) 
 }
 
 /// Whether the word after an option could be its value.
-fn takes_value(program: Option<&Program>, text: &[u8]) -> bool {
+pub(in crate::command) fn takes_value(program: Option<&ProgramSpec>, text: &[u8]) -> bool {
     let Some(program) = program else { return !text.contains(&b'=') };
     match text {
         [b'-', b'-', name @ ..] => {
-            let known = |group: &&crate::command::options::Group| {
+            let known = |group: &&crate::command::options::OptionGroup| {
                 group.long.split(' ').any(|long| long.as_bytes() == name)
             };
             let group = program.all_groups().find(known);
             !name.contains(&b'=')
                 && !name.is_empty()
-                && group.is_none_or(|group| group.value == Value::Required)
+                && group.is_none_or(|group| group.value == OptionValue::Required)
         }
         [b'-', .., letter] => {
             let group = program.all_groups().find(|group| group.short.as_bytes().contains(letter));
-            group.is_none_or(|group| group.value == Value::Required)
+            group.is_none_or(|group| group.value == OptionValue::Required)
         }
         _ => false,
     }
 }
 
-fn by_name(name: &[u8]) -> Option<&'static Program> {
+fn by_name(name: &[u8]) -> Option<&'static ProgramSpec> {
     match class_of(name) {
-        Class::Git => Some(&GIT),
-        Class::Catalogued(program) => Some(program),
-        Class::Wrapper(wrapper) => Some(&wrapper.program),
+        ProgramClass::Git => Some(&GIT),
+        ProgramClass::Catalogued(program) => Some(program),
+        ProgramClass::Wrapper(wrapper) => Some(&wrapper.program),
         _ => None,
     }
 }

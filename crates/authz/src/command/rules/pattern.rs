@@ -13,7 +13,7 @@ pub enum CommandPattern {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PatternError {
+pub enum CommandPatternError {
     #[error("a command pattern names no program")]
     Empty,
     #[error("a word of the command pattern `{0}` is empty")]
@@ -32,32 +32,34 @@ pub enum PatternError {
 
 impl CommandPattern {
     /// The words of one line, cut at blanks: `git push --force`.
-    pub fn words(line: &str) -> Result<Self, PatternError> {
+    pub fn words(line: &str) -> Result<Self, CommandPatternError> {
         let pattern = Self::Words(line.split_whitespace().map(str::to_owned).collect());
         pattern.check()?;
         Ok(pattern)
     }
 
     /// Whether it can ever match what somebody means by it.
-    pub fn check(&self) -> Result<(), PatternError> {
-        let Some(program) = self.program() else { return Err(PatternError::Empty) };
+    pub fn check(&self) -> Result<(), CommandPatternError> {
+        let Some(program) = self.program() else { return Err(CommandPatternError::Empty) };
         if program.is_empty() {
-            return Err(PatternError::Empty);
+            return Err(CommandPatternError::Empty);
         }
         if program.starts_with('-') {
-            return Err(PatternError::NoProgram(self.to_string()));
+            return Err(CommandPatternError::NoProgram(self.to_string()));
         }
         let dynamic = |word: &str| word.contains(['$', '`', '*', '?', ';', '|', '<', '>', '&', '\n', '\0']);
         match self {
             Self::Words(words) if words.iter().any(String::is_empty) => {
-                Err(PatternError::EmptyWord(self.to_string()))
+                Err(CommandPatternError::EmptyWord(self.to_string()))
             }
             Self::Words(words) => match words.iter().find(|word| dynamic(word)) {
-                Some(word) => Err(PatternError::Dynamic { pattern: self.to_string(), word: word.clone() }),
+                Some(word) => {
+                    Err(CommandPatternError::Dynamic { pattern: self.to_string(), word: word.clone() })
+                }
                 None => Ok(()),
             },
             Self::Exact(_) if dynamic(program) => {
-                Err(PatternError::Dynamic { pattern: self.to_string(), word: program.to_owned() })
+                Err(CommandPatternError::Dynamic { pattern: self.to_string(), word: program.to_owned() })
             }
             Self::Exact(_) => Ok(()),
         }
@@ -107,7 +109,7 @@ impl CommandPattern {
 
 impl fmt::Display for CommandPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&ringfence_types::Bytes::from(self.all().join(" ").as_str()).display())
+        f.write_str(&ringfence_types::ByteString::from(self.all().join(" ").as_str()).display())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use ringfence_types::Decision;
 
-use super::{CommandPattern, CommandRule, Given, PatternError};
+use super::{CommandPattern, CommandPatternError, CommandRule, Given};
 use crate::judgement::RuleSource;
 
 /// One entry of `commands` in document 000 (S000-21, S000-23, S000-24).
@@ -17,7 +17,7 @@ pub struct Restriction {
 }
 
 impl Restriction {
-    pub(super) fn rules(&self) -> Result<Vec<CommandRule>, PatternError> {
+    pub(super) fn rules(&self) -> Result<Vec<CommandRule>, CommandPatternError> {
         let mut rules = Vec::new();
         for words in &self.blocked {
             rules.push(self.rule(words, Decision::Deny)?);
@@ -25,7 +25,7 @@ impl Restriction {
         match &self.allowed {
             None => rules.push(self.rule("", Decision::Allow)?),
             Some(allowed) if allowed.is_empty() => {
-                return Err(PatternError::NothingAllowed(self.program.clone()));
+                return Err(CommandPatternError::NothingAllowed(self.program.clone()));
             }
             Some(allowed) => {
                 for words in allowed {
@@ -36,7 +36,7 @@ impl Restriction {
         Ok(rules)
     }
 
-    fn rule(&self, words: &str, decision: Decision) -> Result<CommandRule, PatternError> {
+    fn rule(&self, words: &str, decision: Decision) -> Result<CommandRule, CommandPatternError> {
         let pattern = CommandPattern::words(&format!("{} {words}", self.program))?;
         Ok(CommandRule {
             pattern,

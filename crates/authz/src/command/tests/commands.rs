@@ -444,13 +444,13 @@ fn risks_are_told_apart() {
 #[test]
 fn a_command_says_what_it_is_made_of() {
     let parts = Bench::guarded().argv(&["timeout", "5", "cat", "-n", "a b"]);
-    let commands: Vec<_> = parts.iter().filter(|part| part.aspect == Aspect::Command).collect();
+    let commands: Vec<_> = parts.iter().filter(|part| part.aspect == PartKind::Command).collect();
     assert_eq!(commands.len(), 2);
     assert_eq!((commands[0].depth, commands[1].depth), (0, 1));
-    assert_eq!(commands[1].argv, ["cat", "-n", "a b"].map(Bytes::from));
+    assert_eq!(commands[1].argv, ["cat", "-n", "a b"].map(ByteString::from));
     assert_eq!(commands[1].program.as_deref(), Some(Path::new("/usr/bin/cat")));
     assert_eq!(commands[0].subject, "timeout 5 cat -n 'a b'");
-    let read = parts.iter().find(|part| part.aspect == Aspect::Read).unwrap();
+    let read = parts.iter().find(|part| part.aspect == PartKind::Read).unwrap();
     assert_eq!((read.subject.as_str(), read.depth), ("/w/a b", 1));
 }
 

@@ -300,6 +300,13 @@ fn git_prints_no_tracked_file_that_must_not_be_read() {
             "git diff --stat -p",
             "git grep readme HEAD",
             "git log -p readme --",
+            // Ranges that begin like a file of a commit.
+            "git show HEAD:..HEAD",
+            "git show HEAD:readme..HEAD",
+            "git show :readme..HEAD",
+            // Words that git takes for revisions although files have these names.
+            "git log -p HEAD^@",
+            "git log -p ^readme",
         ],
     );
     bench.lines(
@@ -321,4 +328,66 @@ fn git_prints_no_tracked_file_that_must_not_be_read() {
     );
     let contained = Bench::new(Profile::Workspace);
     contained.lines(ALLOW, &["git log -p"]);
+}
+
+#[test]
+fn a_pathspec_that_is_not_plain_limits_nothing() {
+    let mut bench = Bench::guarded();
+    bench.facts.missing = vec!["/w/HEAD", "/w/HEAD~1"];
+    bench.facts.tracked = vec!["/w/conf/.env", "/w/readme"];
+    let specs = [
+        ":/",
+        ":(top)",
+        ":(glob)**",
+        "*",
+        "**",
+        "[.c]*",
+        "*v",
+        ":/*",
+        ":(exclude,top)readme",
+        ":(icase)CONF",
+        ".",
+        ". readme",
+        "readme .",
+        "readme :/",
+        ". :!conf/.env/",
+        ". :!con*",
+    ];
+    for spec in specs {
+        let commands = ["git log -p --", "git show --", "git diff HEAD~1 HEAD --", "git grep x HEAD --"];
+        let lines: Vec<String> = commands.iter().map(|command| format!("{command} {spec}")).collect();
+        bench.lines(ASK, &lines.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    let others = [
+        "git show :(glob)**",
+        "git diff --quiet --no-quiet HEAD~1 HEAD",
+        "git diff --src-prefix --stat HEAD~1 HEAD",
+        "git log --check",
+        "git diff --stat --check HEAD~1 HEAD",
+        "git status -v",
+        "git status --verb",
+        "git --literal-pathspecs log -p -- . :!conf",
+        "git --icase-pathspecs log -- conf",
+    ];
+    bench.lines(ASK, &others);
+    bench.lines(
+        ALLOW,
+        &[
+            "git log -p -- readme",
+            "git log -p -- . :!conf/.env",
+            "git diff --cached --stat",
+            "git diff --stat --no-color",
+            "git status -s",
+            "git show HEAD:readme",
+        ],
+    );
+}
+
+#[test]
+fn a_file_of_a_commit_is_looked_for_from_every_top() {
+    let mut bench = Bench::guarded();
+    bench.facts.directories = vec!["/w/conf", "/w/sub"];
+    bench.lines(DENY, &["git -C conf show HEAD:./.env", "git -C conf show HEAD:../conf/.env"]);
+    bench.scripts(DENY, &["cd conf; git show HEAD:./.env"]);
+    bench.lines(ALLOW, &["git -C conf show HEAD:./readme"]);
 }

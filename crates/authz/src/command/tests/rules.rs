@@ -1,15 +1,15 @@
 use std::path::PathBuf;
 
-use ringfence_types::Layer;
+use ringfence_types::PolicyLayer;
 
 use super::*;
 use crate::command::{
-    CommandPattern, CommandRule, CommandRules, Given, Manifest, ManifestCommand, ManifestError, PatternError,
-    Restriction,
+    CommandPattern, CommandPatternError, CommandRule, CommandRules, Given, Manifest, ManifestCommand,
+    ManifestError, Restriction,
 };
-use crate::judgement::{Origin, RuleSource};
+use crate::judgement::{RuleLocation, RuleSource};
 
-fn source(layer: Layer) -> RuleSource {
+fn source(layer: PolicyLayer) -> RuleSource {
     RuleSource { layer, origin: None, reason: None }
 }
 
@@ -19,13 +19,19 @@ fn words(line: &str, decision: Decision) -> CommandRule {
         decision,
         here: None,
         given: Given::default(),
-        source: source(Layer::Operator),
+        source: source(PolicyLayer::Operator),
     }
 }
 
 fn exact(argv: &[&str], decision: Decision) -> CommandRule {
     let pattern = CommandPattern::Exact(argv.iter().map(|word| (*word).to_owned()).collect());
-    CommandRule { pattern, decision, here: None, given: Given::default(), source: source(Layer::Operator) }
+    CommandRule {
+        pattern,
+        decision,
+        here: None,
+        given: Given::default(),
+        source: source(PolicyLayer::Operator),
+    }
 }
 
 fn bench(profile: Profile, rules: Vec<CommandRule>) -> Bench {
@@ -265,7 +271,7 @@ fn exact_rules_match_to_the_letter_and_cover_options() {
 
 #[test]
 fn only_the_operator_opens() {
-    for layer in [Layer::Workspace, Layer::Session, Layer::Call] {
+    for layer in [PolicyLayer::Workspace, PolicyLayer::Session, PolicyLayer::Call] {
         let rules = vec![
             CommandRule { source: source(layer), ..words("mytool", ALLOW) },
             CommandRule { source: source(layer), ..words("other", DENY) },
@@ -303,9 +309,9 @@ fn rules_can_hold_in_one_directory() {
 
 #[test]
 fn a_ruling_says_where_it_comes_from() {
-    let origin = Origin { file: PathBuf::from("/etc/policy.toml"), line: 3, column: 5 };
+    let origin = RuleLocation { file: PathBuf::from("/etc/policy.toml"), line: 3, column: 5 };
     let source = RuleSource {
-        layer: Layer::Operator,
+        layer: PolicyLayer::Operator,
         origin: Some(origin.clone()),
         reason: Some("not here".to_owned()),
     };
@@ -314,7 +320,7 @@ fn a_ruling_says_where_it_comes_from() {
     let part = decisive(&parts);
     assert_eq!(
         (part.layer, part.origin.as_ref(), &*part.reason),
-        (Layer::Operator, Some(&origin), "not here")
+        (PolicyLayer::Operator, Some(&origin), "not here")
     );
     assert!(part.fix.as_ref().unwrap().contains("/etc/policy.toml:3:5"));
 }
@@ -326,7 +332,7 @@ fn s000_24_restrictions_of_document_000() {
         program: program.to_owned(),
         allowed: allowed.map(|all| all.iter().map(|word| (*word).to_owned()).collect()),
         blocked: blocked.iter().map(|word| (*word).to_owned()).collect(),
-        source: source(Layer::Operator),
+        source: source(PolicyLayer::Operator),
     };
     let mut rules = CommandRules::default();
     for entry in [
@@ -362,7 +368,7 @@ fn s000_24_restrictions_of_document_000() {
     contained.lines(DENY, &["go install x", "npm publish", "git push origin -f", "env git reset --hard"]);
     contained.lines(ALLOW, &["go test", "cargo build", "rm x", "git push"]);
     let nothing = CommandRules::default().restrict(restriction("x", Some(&[]), &[]));
-    assert_eq!(nothing, Err(PatternError::NothingAllowed("x".to_owned())));
+    assert_eq!(nothing, Err(CommandPatternError::NothingAllowed("x".to_owned())));
 }
 
 #[test]
@@ -428,7 +434,7 @@ fn s000_22_what_a_manifest_does_not_name_is_denied() {
             command("project delete", false, false),
             command("init", true, true),
         ],
-        source: source(Layer::Operator),
+        source: source(PolicyLayer::Operator),
     };
     for profile in [Profile::Guarded, Profile::Workspace] {
         let mut bench = Bench::new(profile);
@@ -465,16 +471,16 @@ fn s000_22_what_a_manifest_does_not_name_is_denied() {
 #[test]
 fn patterns_are_checked() {
     for (line, expected) in [
-        ("", PatternError::Empty),
-        ("-x", PatternError::NoProgram("-x".to_owned())),
-        ("git $x", PatternError::Dynamic { pattern: "git $x".to_owned(), word: "$x".to_owned() }),
-        ("git *", PatternError::Dynamic { pattern: "git *".to_owned(), word: "*".to_owned() }),
-        ("a; b", PatternError::Dynamic { pattern: "a; b".to_owned(), word: "a;".to_owned() }),
+        ("", CommandPatternError::Empty),
+        ("-x", CommandPatternError::NoProgram("-x".to_owned())),
+        ("git $x", CommandPatternError::Dynamic { pattern: "git $x".to_owned(), word: "$x".to_owned() }),
+        ("git *", CommandPatternError::Dynamic { pattern: "git *".to_owned(), word: "*".to_owned() }),
+        ("a; b", CommandPatternError::Dynamic { pattern: "a; b".to_owned(), word: "a;".to_owned() }),
     ] {
         assert_eq!(CommandPattern::words(line), Err(expected), "{line}");
     }
     let rule = CommandRule { pattern: CommandPattern::Words(Vec::new()), ..words("x", DENY) };
-    assert_eq!(CommandRules::new(vec![rule]), Err(PatternError::Empty));
+    assert_eq!(CommandRules::new(vec![rule]), Err(CommandPatternError::Empty));
     assert!(
         CommandPattern::Exact(vec!["sh".to_owned(), "-c".to_owned(), "echo $x | y".to_owned()])
             .check()
@@ -484,7 +490,7 @@ fn patterns_are_checked() {
 
 #[test]
 fn examples_ask_one_rule_alone() {
-    let argv = |line: &str| line.split(' ').map(Bytes::from).collect::<Vec<_>>();
+    let argv = |line: &str| line.split(' ').map(ByteString::from).collect::<Vec<_>>();
     for (pattern, decision, line, expected) in [
         ("git push --force", DENY, "git -C x push -f", true),
         ("git push --force", DENY, "git push", false),
@@ -522,4 +528,40 @@ fn ten_thousand_rules_cost_as_much_as_a_hundred() {
     assert_eq!(bench.policy.rules.commands.looked_at(&["ls"]), 0);
     bench.lines(ASK, &["git log --x", "git sub7 --x"]);
     bench.lines(DENY, &["tool3000 run"]);
+}
+
+#[test]
+fn a_rule_about_a_bare_name_covers_no_option_that_runs_a_program() {
+    let programs =
+        ["make", "less", "rsync", "fd", "gcc", "rustc", "bat", "sqlite3", "git archive", "git cat-file"];
+    let rules: Vec<(&str, Decision)> =
+        programs.iter().chain(&["git reflog"]).map(|program| (*program, ALLOW)).collect();
+    let mut bench = with_rules(&rules);
+    bench.lines(
+        ASK,
+        &[
+            "make -E zz:;touch zz",
+            "less +!id a.txt",
+            "rsync -ae ./x a b",
+            "rsync --rs=./x a b",
+            "rsync --rsyn=./x a b",
+            "rsync --password-command=id a b",
+            "fd -x id",
+            "fd --exec-batch id",
+            "gcc -wrapper ./x a.c",
+            "gcc -fplugin=./x a.c",
+            "rustc -C linker=./x a.rs",
+            "rustc -Clinker=./x a.rs",
+            "bat --pager=./x a.txt",
+        ],
+    );
+    assert_eq!(decision(&bench.argv(&["sqlite3", "x", ".shell id"])), ASK);
+    bench.lines(
+        ALLOW,
+        &["make all", "less a.txt", "rsync -a a b", "fd x", "gcc a.c", "rustc a.rs", "bat a.txt"],
+    );
+    bench.facts.missing = vec!["/w/HEAD"];
+    bench.facts.tracked = vec!["/w/conf/.env", "/w/readme"];
+    bench.lines(ASK, &["git archive HEAD", "git reflog -p", "git cat-file --batch"]);
+    bench.lines(ALLOW, &["git reflog"]);
 }

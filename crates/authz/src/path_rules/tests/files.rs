@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::RuleSource;
 
-const OPERATOR: Layer = Layer::Operator;
+const OPERATOR: PolicyLayer = PolicyLayer::Operator;
 
-fn rule(layer: Layer, decision: Decision, patterns: &[&str]) -> PathRule {
+fn rule(layer: PolicyLayer, decision: Decision, patterns: &[&str]) -> PathRule {
     PathRule {
         decision,
         patterns: patterns.iter().map(|text| (*text).to_owned()).collect(),
         except: Vec::new(),
-        operation: Operation::All,
+        operation: PathOperation::All,
         group: 0,
         source: RuleSource { layer, origin: None, reason: None },
     }
@@ -31,7 +31,7 @@ fn except(rule: PathRule, patterns: &[&str]) -> PathRule {
 }
 
 fn writing(rule: PathRule) -> PathRule {
-    PathRule { operation: Operation::Write, ..rule }
+    PathRule { operation: PathOperation::Write, ..rule }
 }
 
 fn rules(rules: &[PathRule]) -> PathRules {
@@ -43,7 +43,7 @@ fn read(rules: &PathRules, path: &str) -> Decision {
 }
 
 fn write(rules: &PathRules, path: &str) -> Decision {
-    rules.writing(Path::new(path), Steering::Reviewed).decision()
+    rules.writing(Path::new(path), SteeringPolicy::Reviewed).decision()
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn rules_about_writing_leave_reading_alone() {
 #[test]
 fn an_operator_may_allow_what_a_profile_asks_about() {
     let rules = rules(&[writing(allow(&["Makefile"]))]);
-    let asked = |path: &str| rules.writing(Path::new(path), Steering::Asked).decision();
+    let asked = |path: &str| rules.writing(Path::new(path), SteeringPolicy::Asked).decision();
     assert_eq!((asked("Makefile"), asked("justfile")), (Decision::Allow, Decision::Ask));
     assert!(!rules.steers(Path::new("Makefile")) && rules.steers(Path::new("justfile")));
     assert!(!rules.steers(Path::new("src/main.rs")));
@@ -144,21 +144,21 @@ fn an_operator_may_allow_what_a_profile_asks_about() {
 
 #[test]
 fn layers_below_the_operator_only_narrow() {
-    let lower = |decision, patterns: &[&str]| rule(Layer::Workspace, decision, patterns);
+    let lower = |decision, patterns: &[&str]| rule(PolicyLayer::Workspace, decision, patterns);
     let rules = rules(&[
         allow(&["open"]),
         lower(Decision::Allow, &[".env", "notes/keep"]),
         lower(Decision::Deny, &["notes/"]),
         lower(Decision::Ask, &["open"]),
-        rule(Layer::Session, Decision::Deny, &["open"]),
-        rule(Layer::Session, Decision::Allow, &["**"]),
+        rule(PolicyLayer::Session, Decision::Deny, &["open"]),
+        rule(PolicyLayer::Session, Decision::Allow, &["**"]),
     ]);
     assert_eq!(read(&rules, ".env"), Decision::Deny, "a workspace cannot open it");
     assert_eq!(read(&rules, "notes/x"), Decision::Deny);
     assert_eq!(read(&rules, "notes/keep"), Decision::Allow, "it can limit its own rule");
     assert_eq!(read(&rules, "open"), Decision::Deny, "the strictest of all layers");
-    let Ruling::File(by) = rules.reading(Path::new("open")) else { panic!() };
-    assert_eq!(by.source.layer, Layer::Session);
+    let PathRuling::File(by) = rules.reading(Path::new("open")) else { panic!() };
+    assert_eq!(by.source.layer, PolicyLayer::Session);
 }
 
 #[test]
@@ -194,22 +194,22 @@ fn whole_directories_are_told_from_those_with_exceptions() {
         writing(deny(&["**/*.lock"])),
     ]);
     for (directory, hidden, held) in [
-        ("closed", true, Extent::Everything),
-        ("closed/below", true, Extent::Everything),
-        ("a/named", true, Extent::Everything),
-        ("part", false, Extent::EverythingBut),
-        ("part/below", true, Extent::Everything),
-        ("held", false, Extent::Everything),
-        ("some", false, Extent::EverythingBut),
-        ("other", false, Extent::Nothing),
-        ("", false, Extent::Nothing),
+        ("closed", true, ProtectionExtent::Everything),
+        ("closed/below", true, ProtectionExtent::Everything),
+        ("a/named", true, ProtectionExtent::Everything),
+        ("part", false, ProtectionExtent::EverythingBut),
+        ("part/below", true, ProtectionExtent::Everything),
+        ("held", false, ProtectionExtent::Everything),
+        ("some", false, ProtectionExtent::EverythingBut),
+        ("other", false, ProtectionExtent::Nothing),
+        ("", false, ProtectionExtent::Nothing),
     ] {
         let directory = Path::new(directory);
         assert_eq!((rules.hides_all(directory), rules.holds_in(directory)), (hidden, held), "{directory:?}");
     }
     let simple = self::rules(&[writing(deny(&["held/"]))]);
-    assert_eq!(simple.holds_in(Path::new("held")), Extent::Everything);
-    assert_eq!(PathRules::default().holds_in(Path::new("held")), Extent::Nothing);
+    assert_eq!(simple.holds_in(Path::new("held")), ProtectionExtent::Everything);
+    assert_eq!(PathRules::default().holds_in(Path::new("held")), ProtectionExtent::Nothing);
 }
 
 #[test]
@@ -222,8 +222,8 @@ fn what_has_no_wildcard_is_held_while_absent() {
         allow(&["deploy/free", "late/"]),
         writing(deny(&["deploy/", "a/b", "name", "x/*.lock", "**"])),
         deny(&["hidden", "hidden/path", "late/x", "deploy/free"]),
-        rule(Layer::Workspace, Decision::Ask, &["w/x"]),
-        rule(Layer::Workspace, Decision::Allow, &["w/y"]),
+        rule(PolicyLayer::Workspace, Decision::Ask, &["w/x"]),
+        rule(PolicyLayer::Workspace, Decision::Allow, &["w/y"]),
     ];
     assert_eq!(held(&list), ["a/b", "deploy", "hidden/path", "name", "w/x"]);
 }
@@ -244,13 +244,13 @@ fn any_pattern() -> impl Strategy<Value = String> {
     })
 }
 
-fn any_rule(layers: &'static [Layer]) -> impl Strategy<Value = PathRule> {
+fn any_rule(layers: &'static [PolicyLayer]) -> impl Strategy<Value = PathRule> {
     (
         proptest::sample::select(layers),
         proptest::sample::select(&[Decision::Allow, Decision::Ask, Decision::Deny][..]),
         proptest::collection::vec(any_pattern(), 1..3),
         proptest::collection::vec(any_pattern(), 0..2),
-        proptest::sample::select(&[Operation::All, Operation::Write][..]),
+        proptest::sample::select(&[PathOperation::All, PathOperation::Write][..]),
     )
         .prop_map(|(layer, decision, patterns, except, operation)| PathRule {
             decision,
@@ -262,35 +262,35 @@ fn any_rule(layers: &'static [Layer]) -> impl Strategy<Value = PathRule> {
         })
 }
 
-const ALL: &[Layer] = &[Layer::Operator, Layer::Workspace, Layer::Session];
-const BELOW: &[Layer] = &[Layer::Workspace, Layer::Session, Layer::Call];
+const ALL: &[PolicyLayer] = &[PolicyLayer::Operator, PolicyLayer::Workspace, PolicyLayer::Session];
+const BELOW: &[PolicyLayer] = &[PolicyLayer::Workspace, PolicyLayer::Session, PolicyLayer::Call];
 
 /// The same by the book and slowly: no index, no glob set.
 mod naive {
     use super::*;
 
-    pub(super) fn decision(rules: &[PathRule], path: &str, operation: Operation) -> Decision {
-        let of = |layer: Layer, operation| {
+    pub(super) fn decision(rules: &[PathRule], path: &str, operation: PathOperation) -> Decision {
+        let of = |layer: PolicyLayer, operation| {
             rules.iter().find(|rule| {
                 rule.source.layer == layer
-                    && (operation == Operation::Write || rule.operation == Operation::All)
+                    && (operation == PathOperation::Write || rule.operation == PathOperation::All)
                     && speaks(rule, path)
             })
         };
         let at = |operation| {
             let built_in = || match operation {
-                Operation::All => {
+                PathOperation::All => {
                     built_in::explain(Path::new(path)).map_or(Decision::Allow, |rule| rule.decision)
                 }
-                Operation::Write => Decision::Allow,
+                PathOperation::Write => Decision::Allow,
             };
-            let operator = of(Layer::Operator, operation).map_or_else(built_in, |rule| rule.decision);
+            let operator = of(PolicyLayer::Operator, operation).map_or_else(built_in, |rule| rule.decision);
             let below = BELOW.iter().filter_map(|layer| of(*layer, operation)).map(|rule| rule.decision);
             below.fold(operator, Decision::max)
         };
         match operation {
-            Operation::All => at(Operation::All),
-            Operation::Write => at(Operation::All).max(at(Operation::Write)),
+            PathOperation::All => at(PathOperation::All),
+            PathOperation::Write => at(PathOperation::All).max(at(PathOperation::Write)),
         }
     }
 
@@ -360,8 +360,8 @@ proptest! {
         path in any_path(),
     ) {
         let Ok(rules) = PathRules::new(list.clone()) else { return Ok(()) };
-        prop_assert_eq!(read(&rules, &path), naive::decision(&list, &path, Operation::All));
-        prop_assert_eq!(write(&rules, &path), naive::decision(&list, &path, Operation::Write));
+        prop_assert_eq!(read(&rules, &path), naive::decision(&list, &path, PathOperation::All));
+        prop_assert_eq!(write(&rules, &path), naive::decision(&list, &path, PathOperation::Write));
     }
 
     #[test]
@@ -372,7 +372,7 @@ proptest! {
     ) {
         // What a layer has of its own comes first: a rule that is added is added at its end.
         let Ok(before) = PathRules::new(list.clone()) else { return Ok(()) };
-        let layer = Layer::Call;
+        let layer = PolicyLayer::Call;
         let added = more.into_iter().map(|rule| PathRule { source: RuleSource { layer, ..rule.source.clone() }, ..rule });
         let Ok(after) = PathRules::new(list.into_iter().chain(added).collect()) else { return Ok(()) };
         prop_assert!(read(&after, &path) >= read(&before, &path));
@@ -402,7 +402,7 @@ proptest! {
         if rules.hides_all(directory) {
             prop_assert_eq!(rules.judge(&path), Hidden);
         }
-        if rules.holds_in(directory) == Extent::Everything {
+        if rules.holds_in(directory) == ProtectionExtent::Everything {
             prop_assert!(rules.holds(&path));
         }
     }

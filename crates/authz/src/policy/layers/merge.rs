@@ -2,28 +2,28 @@
 
 use std::cmp::Reverse;
 
-use ringfence_types::{Decision, Host, HostRule, Layer, NetMode};
+use ringfence_types::{Decision, Host, HostPattern, NetMode, PolicyLayer};
 
-use super::super::Rules;
+use super::super::PolicyRules;
 use super::super::file::PolicyFile;
-use super::super::problem::Problem;
+use super::super::problem::PolicyProblem;
 use super::super::rules::RuleSet;
-use super::slot::Report;
-use super::{Flags, Place, Setting, Standing, Step};
+use super::setting_slot::MergeReport;
+use super::{EffectiveSetting, LayerStep, SectionAuthority, SectionScope, StartupFlags};
 use crate::command::{CommandPattern, CommandRule, CommandRules, Manifest, Restriction};
 use crate::env::{EnvEffect, EnvRule, EnvRules};
-use crate::hosts::{HostEntry, HostRules};
+use crate::hosts::{HostRule, HostRules};
 use crate::judgement::RuleSource;
-use crate::path_rules::{Operation, PathRule, PathRules, below};
+use crate::path_rules::{PathOperation, PathRule, PathRules, below};
 use crate::tools::{ToolRule, ToolRules};
 
-pub(super) struct Merged {
-    pub(super) rules: Rules,
-    pub(super) settings: Vec<Setting>,
+pub(super) struct MergedRules {
+    pub(super) rules: PolicyRules,
+    pub(super) settings: Vec<EffectiveSetting>,
 }
 
 /// What the rules of every kind have in common.
-trait Rule: Clone {
+trait MergeableRule: Clone {
     fn decision(&self) -> Decision;
     fn source(&self) -> &RuleSource;
     fn source_mut(&mut self) -> &mut RuleSource;
@@ -41,27 +41,33 @@ trait Rule: Clone {
         self.decision() != Decision::Allow
     }
 
-    fn at_layer(&self, layer: Layer) -> Self {
+    fn at_layer(&self, layer: PolicyLayer) -> Self {
         let mut rule = self.clone();
         rule.source_mut().layer = layer;
         rule
     }
 
-    fn setting(&self) -> Setting {
+    fn setting(&self) -> EffectiveSetting {
         let source = self.source();
-        Setting { key: self.key(), value: self.value(), layer: source.layer, origin: source.origin.clone() }
+        EffectiveSetting {
+            key: self.key(),
+            value: self.value(),
+            layer: source.layer,
+            origin: source.origin.clone(),
+        }
     }
 }
 
 pub(super) fn rules(
-    stack: &[Step<'_>],
+    stack: &[LayerStep<'_>],
     files: &[PolicyFile],
-    (flags, net): (&Flags, NetMode),
-    report: &mut Report,
-) -> Merged {
-    let all: Vec<&Step<'_>> = stack.iter().collect();
+    (flags, net): (&StartupFlags, NetMode),
+    report: &mut MergeReport,
+) -> MergedRules {
+    let all: Vec<&LayerStep<'_>> = stack.iter().collect();
     // Rules about tools know their agent, and are taken from all files at once.
-    let for_everybody: Vec<&Step<'_>> = stack.iter().filter(|step| step.place == Place::Whole).collect();
+    let for_everybody: Vec<&LayerStep<'_>> =
+        stack.iter().filter(|step| step.place == SectionScope::Whole).collect();
     let commands = collected(&all, |rules| &rules.commands.rules, report);
     let restrictions = collected(&all, |rules| &rules.commands.restrictions, report);
     let manifests = collected(&all, |rules| &rules.commands.manifests, report);
@@ -75,32 +81,32 @@ pub(super) fn rules(
     hosts.extend(flags.hosts.iter().map(allowed_by_flag));
     check_held(net, &hosts, report);
     let mut settings = Vec::new();
-    settings.extend(commands.iter().map(Rule::setting));
-    settings.extend(restrictions.iter().map(Rule::setting));
-    settings.extend(manifests.iter().map(Rule::setting));
-    settings.extend(paths.iter().map(Rule::setting));
-    settings.extend(env.iter().map(Rule::setting));
-    settings.extend(tools.iter().map(Rule::setting));
-    settings.extend(hosts.iter().map(Rule::setting));
+    settings.extend(commands.iter().map(MergeableRule::setting));
+    settings.extend(restrictions.iter().map(MergeableRule::setting));
+    settings.extend(manifests.iter().map(MergeableRule::setting));
+    settings.extend(paths.iter().map(MergeableRule::setting));
+    settings.extend(env.iter().map(MergeableRule::setting));
+    settings.extend(tools.iter().map(MergeableRule::setting));
+    settings.extend(hosts.iter().map(MergeableRule::setting));
     let paths = path_rules(stack, paths, report);
-    let rules = Rules {
+    let rules = PolicyRules {
         commands: command_rules(commands, restrictions, manifests, report),
         paths,
         env: EnvRules::new(env),
         hosts: HostRules::new(hosts),
         tools: ToolRules::new(tools),
     };
-    Merged { rules, settings }
+    MergedRules { rules, settings }
 }
 
 /// Where one file has all the rules, they were made ready when it was read.
-fn path_rules(stack: &[Step<'_>], rules: Vec<PathRule>, report: &mut Report) -> PathRules {
+fn path_rules(stack: &[LayerStep<'_>], rules: Vec<PathRule>, report: &mut MergeReport) -> PathRules {
     let ready = stack.iter().map(|step| &step.section.rules.paths).find(|ready| ready.rules() == rules);
     if let Some(ready) = ready {
         return ready.clone();
     }
     PathRules::new(rules).unwrap_or_else(|error| {
-        report.problems.add(Problem::new(format!("the rules about files of all layers: {error}")));
+        report.problems.add(PolicyProblem::new(format!("the rules about files of all layers: {error}")));
         PathRules::default()
     })
 }
@@ -110,7 +116,7 @@ fn command_rules(
     rules: Vec<CommandRule>,
     restrictions: Vec<Restriction>,
     manifests: Vec<Manifest>,
-    report: &mut Report,
+    report: &mut MergeReport,
 ) -> CommandRules {
     let mut all = CommandRules::default();
     let mut wrong: Vec<String> = Vec::new();
@@ -121,22 +127,26 @@ fn command_rules(
     wrong.extend(
         manifests.into_iter().filter_map(|rule| all.manifest(rule).err()).map(|error| error.to_string()),
     );
-    wrong.into_iter().for_each(|error| report.problems.add(Problem::new(error)));
+    wrong.into_iter().for_each(|error| report.problems.add(PolicyProblem::new(error)));
     all
 }
 
 /// Rules whose order means nothing.
-fn collected<R: Rule>(stack: &[&Step<'_>], of: fn(&RuleSet) -> &Vec<R>, report: &mut Report) -> Vec<R> {
-    let authority = stack.iter().filter(|step| step.standing == Standing::Authority);
+fn collected<R: MergeableRule>(
+    stack: &[&LayerStep<'_>],
+    of: fn(&RuleSet) -> &Vec<R>,
+    report: &mut MergeReport,
+) -> Vec<R> {
+    let authority = stack.iter().filter(|step| step.standing == SectionAuthority::Authority);
     // What an operator approved is as good as theirs.
     let mut rules: Vec<R> = authority
         .flat_map(|step| of(&step.section.rules))
-        .map(|rule| rule.at_layer(rule.source().layer.min(Layer::Operator)))
+        .map(|rule| rule.at_layer(rule.source().layer.min(PolicyLayer::Operator)))
         .collect();
     let opened = rules.clone();
-    for step in stack.iter().filter(|step| step.standing != Standing::Authority) {
+    for step in stack.iter().filter(|step| step.standing != SectionAuthority::Authority) {
         for rule in of(&step.section.rules) {
-            if rule.opens(&opened) && step.standing != Standing::Around {
+            if rule.opens(&opened) && step.standing != SectionAuthority::Around {
                 ask_for(rule, report);
             }
             if rule.narrows() {
@@ -150,12 +160,13 @@ fn collected<R: Rule>(stack: &[&Step<'_>], of: fn(&RuleSet) -> &Vec<R>, report: 
 /// Rules about files: in one layer the first that speaks decides, so what is nearer comes first. What narrows cannot be
 /// silenced by what was heard before it: an approved file speaks in its own layer, too, and parts that share a layer
 /// are sorted.
-fn ordered(stack: &[Step<'_>], report: &mut Report) -> Vec<PathRule> {
-    let rules = |step: &Step<'_>| step.section.rules.paths.rules().to_vec();
-    let nearest = |of: fn(&Step<'_>) -> bool| stack.iter().rev().filter(move |step| of(step)).flat_map(rules);
+fn ordered(stack: &[LayerStep<'_>], report: &mut MergeReport) -> Vec<PathRule> {
+    let rules = |step: &LayerStep<'_>| step.section.rules.paths.rules().to_vec();
+    let nearest =
+        |of: fn(&LayerStep<'_>) -> bool| stack.iter().rev().filter(move |step| of(step)).flat_map(rules);
     let mut all: Vec<PathRule> = nearest(|step| step.is_operators()).collect();
     let approved: Vec<PathRule> = nearest(|step| step.is_approved()).collect();
-    all.extend(approved.iter().map(|rule| rule.at_layer(Layer::Operator)));
+    all.extend(approved.iter().map(|rule| rule.at_layer(PolicyLayer::Operator)));
     all.extend(approved);
     for rule in nearest(|step| step.is_unapproved()) {
         if rule.decision == Decision::Allow {
@@ -172,9 +183,9 @@ fn ordered(stack: &[Step<'_>], report: &mut Report) -> Vec<PathRule> {
 
 /// Rules about files of directories around the workspace, as they are read from it. Each part is heard by itself: what
 /// somebody wrote further down, also from inside, silences nothing.
-fn around(stack: &[Step<'_>], flags: &Flags) -> Vec<PathRule> {
+fn around(stack: &[LayerStep<'_>], flags: &StartupFlags) -> Vec<PathRule> {
     let mut all = Vec::new();
-    let parts = stack.iter().filter(|step| step.standing == Standing::Around);
+    let parts = stack.iter().filter(|step| step.standing == SectionAuthority::Around);
     for (step, group) in parts.zip(1..) {
         let Ok(base) = flags.workspace.strip_prefix(flags.above(step.distance)) else { continue };
         let rules = step.section.rules.paths.rules().iter().filter_map(|rule| below(rule, base));
@@ -183,26 +194,26 @@ fn around(stack: &[Step<'_>], flags: &Flags) -> Vec<PathRule> {
     all
 }
 
-impl Step<'_> {
+impl LayerStep<'_> {
     fn is_operators(&self) -> bool {
-        self.standing == Standing::Authority && self.layer == Layer::Operator
+        self.standing == SectionAuthority::Authority && self.layer == PolicyLayer::Operator
     }
 
     fn is_approved(&self) -> bool {
-        self.standing == Standing::Authority && self.layer == Layer::Workspace
+        self.standing == SectionAuthority::Authority && self.layer == PolicyLayer::Workspace
     }
 
     fn is_unapproved(&self) -> bool {
-        self.standing == Standing::Asks && self.place == Place::Whole
+        self.standing == SectionAuthority::Asks && self.place == SectionScope::Whole
     }
 
     /// Of a session file or an agent's part of any file: they share a layer.
     fn is_of_session(&self) -> bool {
-        matches!(self.standing, Standing::Asks | Standing::Narrows) && !self.is_unapproved()
+        matches!(self.standing, SectionAuthority::Asks | SectionAuthority::Narrows) && !self.is_unapproved()
     }
 }
 
-fn ask_for(rule: &impl Rule, report: &mut Report) {
+fn ask_for(rule: &impl MergeableRule, report: &mut MergeReport) {
     let Some(origin) = &rule.source().origin else { return };
     let what = format!("`{}` of `{}`", rule.key(), rule.value());
     report.request(&what, origin, "only an operator opens anything".to_owned());
@@ -214,9 +225,9 @@ fn tools_of_agents(files: &[PolicyFile]) -> impl Iterator<Item = ToolRule> {
     agents.flat_map(|(_, section)| section.rules.tools.clone())
 }
 
-fn allowed_by_flag(host: &HostRule) -> HostEntry {
-    let source = RuleSource { layer: Layer::Flags, origin: None, reason: None };
-    HostEntry {
+fn allowed_by_flag(host: &HostPattern) -> HostRule {
+    let source = RuleSource { layer: PolicyLayer::Flags, origin: None, reason: None };
+    HostRule {
         decision: Decision::Allow,
         host: host.clone(),
         scheme: None,
@@ -229,22 +240,22 @@ fn allowed_by_flag(host: &HostRule) -> HostEntry {
     }
 }
 
-fn check_host_flags(flags: &Flags, hosts: &[HostEntry], report: &mut Report) {
+fn check_host_flags(flags: &StartupFlags, hosts: &[HostRule], report: &mut MergeReport) {
     for asked in &flags.hosts {
         let denied = hosts.iter().find(|entry| entry.decision == Decision::Deny && denies(entry, asked));
         if let Some(origin) = denied.and_then(|entry| entry.source.origin.as_ref()) {
-            let problem = Problem::new(format!("`--allow-host {asked}` is denied at {origin}"));
+            let problem = PolicyProblem::new(format!("`--allow-host {asked}` is denied at {origin}"));
             report.problems.add(problem.fix("leave the flag out, or change the file"));
         }
     }
 }
 
 /// Whether nothing of the host is left.
-fn denies(entry: &HostEntry, asked: &HostRule) -> bool {
+fn denies(entry: &HostRule, asked: &HostPattern) -> bool {
     !entry.is_partial() && covers(&entry.host, asked)
 }
 
-fn covers(rule: &HostRule, asked: &HostRule) -> bool {
+fn covers(rule: &HostPattern, asked: &HostPattern) -> bool {
     let port = rule.port().is_none() || rule.port() == asked.port();
     let below = |above: &str, name: &str| name.strip_suffix(above).is_some_and(|rest| rest.ends_with('.'));
     let host = match (rule.host(), asked.host()) {
@@ -256,12 +267,12 @@ fn covers(rule: &HostRule, asked: &HostRule) -> bool {
 }
 
 /// The network of the host has no filter that could hold a rule.
-fn check_held(net: NetMode, hosts: &[HostEntry], report: &mut Report) {
+fn check_held(net: NetMode, hosts: &[HostRule], report: &mut MergeReport) {
     if net != NetMode::Full {
         return;
     }
     for entry in hosts.iter().filter(|entry| entry.decision != Decision::Allow) {
-        let problem = Problem::new("with network mode `full` nothing holds this rule about a host");
+        let problem = PolicyProblem::new("with network mode `full` nothing holds this rule about a host");
         let problem = match &entry.source.origin {
             Some(origin) => problem.at(origin.clone()),
             None => problem,
@@ -270,7 +281,7 @@ fn check_held(net: NetMode, hosts: &[HostEntry], report: &mut Report) {
     }
 }
 
-impl Rule for CommandRule {
+impl MergeableRule for CommandRule {
     fn decision(&self) -> Decision {
         self.decision
     }
@@ -297,7 +308,7 @@ impl Rule for CommandRule {
 }
 
 /// What it lists is opened, and the rest of the program closed.
-impl Rule for Restriction {
+impl MergeableRule for Restriction {
     fn decision(&self) -> Decision {
         Decision::Allow
     }
@@ -329,7 +340,7 @@ impl Rule for Restriction {
     }
 }
 
-impl Rule for Manifest {
+impl MergeableRule for Manifest {
     fn decision(&self) -> Decision {
         Decision::Allow
     }
@@ -355,7 +366,7 @@ impl Rule for Manifest {
     }
 }
 
-impl Rule for PathRule {
+impl MergeableRule for PathRule {
     fn decision(&self) -> Decision {
         self.decision
     }
@@ -378,12 +389,12 @@ impl Rule for PathRule {
         } else {
             format!(" except {}", self.except.join(", "))
         };
-        let writing = if self.operation == Operation::Write { " (writing)" } else { "" };
+        let writing = if self.operation == PathOperation::Write { " (writing)" } else { "" };
         format!("{}{but}{writing}", self.patterns.join(", "))
     }
 }
 
-impl Rule for EnvRule {
+impl MergeableRule for EnvRule {
     fn decision(&self) -> Decision {
         if self.effect == EnvEffect::Deny { Decision::Deny } else { Decision::Allow }
     }
@@ -400,7 +411,7 @@ impl Rule for EnvRule {
         let effect = match self.effect {
             EnvEffect::Deny => "deny",
             EnvEffect::Allow => "allow",
-            EnvEffect::Pass => "pass",
+            EnvEffect::Inherit => "inherit",
         };
         format!("env.{effect}")
     }
@@ -410,7 +421,7 @@ impl Rule for EnvRule {
     }
 }
 
-impl Rule for HostEntry {
+impl MergeableRule for HostRule {
     fn decision(&self) -> Decision {
         self.decision
     }
@@ -444,7 +455,7 @@ impl Rule for HostEntry {
     }
 }
 
-impl Rule for ToolRule {
+impl MergeableRule for ToolRule {
     fn decision(&self) -> Decision {
         self.decision
     }

@@ -5,33 +5,33 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Access, Bytes, Root};
+use ringfence_types::{Access, ByteString, Root};
 
 use super::super::format::RootTable;
-use super::super::problem::Problem;
-use super::slot::{By, Report, Slot};
-use super::{Flags, Setting, Standing, Step};
-use crate::sensitive;
+use super::super::problem::PolicyProblem;
+use super::setting_slot::{MergeReport, SettingAuthor, SettingSlot};
+use super::{EffectiveSetting, LayerStep, SectionAuthority, StartupFlags};
+use crate::credential_stores;
 
-pub(super) struct Roots<'a> {
-    flags: &'a Flags,
+pub(super) struct RootLayers<'a> {
+    flags: &'a StartupFlags,
     resolve: &'a dyn Fn(&Path) -> PathBuf,
     /// What operator and flags say, without the workspace itself.
-    held: Vec<Held>,
+    held: Vec<RootEntry>,
     /// What each part without authority leaves of it.
-    caps: Vec<Vec<Held>>,
+    caps: Vec<Vec<RootEntry>>,
     /// The same of parts that were written for a directory around the workspace.
-    around: Vec<Vec<Held>>,
+    around: Vec<Vec<RootEntry>>,
 }
 
 #[derive(Clone)]
-struct Held {
+struct RootEntry {
     path: PathBuf,
-    access: Slot<Access>,
+    access: SettingSlot<Access>,
 }
 
-impl<'a> Roots<'a> {
-    pub(super) fn new(flags: &'a Flags, resolve: &'a dyn Fn(&Path) -> PathBuf) -> Self {
+impl<'a> RootLayers<'a> {
+    pub(super) fn new(flags: &'a StartupFlags, resolve: &'a dyn Fn(&Path) -> PathBuf) -> Self {
         Self { flags, resolve, held: Vec::new(), caps: Vec::new(), around: Vec::new() }
     }
 
@@ -39,18 +39,18 @@ impl<'a> Roots<'a> {
     /// it was written for. What it says about the workspace is returned.
     pub(super) fn apply(
         &mut self,
-        step: &Step<'_>,
-        workspace: &Slot<Access>,
-        own: Option<Slot<Access>>,
-        report: &mut Report,
-    ) -> Option<Slot<Access>> {
+        step: &LayerStep<'_>,
+        workspace: &SettingSlot<Access>,
+        own: Option<SettingSlot<Access>>,
+        report: &mut MergeReport,
+    ) -> Option<SettingSlot<Access>> {
         let entries = step.section.body.root.iter().flatten();
-        let offered: Vec<Held> = entries.filter_map(|entry| self.offered(step, entry, report)).collect();
+        let offered: Vec<RootEntry> = entries.filter_map(|entry| self.offered(step, entry, report)).collect();
         match step.standing {
-            Standing::Authority => offered.into_iter().for_each(|root| self.hold(root)),
-            Standing::Around => return self.apply_around(step, offered, own),
-            Standing::Asks | Standing::Narrows => {
-                let mut cap: Vec<Held> =
+            SectionAuthority::Authority => offered.into_iter().for_each(|root| self.hold(root)),
+            SectionAuthority::Around => return self.apply_around(step, offered, own),
+            SectionAuthority::Asks | SectionAuthority::Narrows => {
+                let mut cap: Vec<RootEntry> =
                     offered.into_iter().filter(|root| self.is_less(root, workspace, step, report)).collect();
                 cap.extend(own.clone().map(|access| self.of_workspace(access)));
                 self.caps.push(cap);
@@ -62,43 +62,56 @@ impl<'a> Roots<'a> {
     /// The workspace is one of its directories: the nearest one around it decides.
     fn apply_around(
         &mut self,
-        step: &Step<'_>,
-        mut cap: Vec<Held>,
-        own: Option<Slot<Access>>,
-    ) -> Option<Slot<Access>> {
+        step: &LayerStep<'_>,
+        mut cap: Vec<RootEntry>,
+        own: Option<SettingSlot<Access>>,
+    ) -> Option<SettingSlot<Access>> {
         let path = self.flags.above(step.distance).to_owned();
-        cap.extend(own.map(|access| Held { path, access: Slot { key: "access", ..access } }));
+        cap.extend(
+            own.map(|access| RootEntry { path, access: SettingSlot { key: "workspace_access", ..access } }),
+        );
         let left = nearest(cap.iter(), &self.flags.workspace).cloned();
         self.around.push(cap);
-        left.map(|access| Slot { key: "access", ..access })
+        left.map(|access| SettingSlot { key: "workspace_access", ..access })
     }
 
-    fn is_less(&self, root: &Held, workspace: &Slot<Access>, step: &Step<'_>, report: &mut Report) -> bool {
+    fn is_less(
+        &self,
+        root: &RootEntry,
+        workspace: &SettingSlot<Access>,
+        step: &LayerStep<'_>,
+        report: &mut MergeReport,
+    ) -> bool {
         let around = self.at(&root.path, workspace);
         let exceeds = root.access.value > around.as_ref().map_or(Access::None, |access| access.value);
         if exceeds {
             let limit = around.map_or("what there is".to_owned(), |access| access.named());
             let what =
-                format!("root `{}` ({})", Bytes::from(root.path.as_path()).display(), root.access.shown);
+                format!("root `{}` ({})", ByteString::from(root.path.as_path()).display(), root.access.shown);
             report.excess(&what, &root.access.by, &limit, step.standing);
         }
         !exceeds
     }
 
     /// A profile that narrows closes the whole workspace.
-    pub(super) fn cap_workspace(&mut self, access: Slot<Access>) {
+    pub(super) fn cap_workspace(&mut self, access: SettingSlot<Access>) {
         let cap = self.of_workspace(access);
         self.caps.push(vec![cap]);
     }
 
-    fn of_workspace(&self, access: Slot<Access>) -> Held {
-        Held { path: self.flags.workspace.clone(), access }
+    fn of_workspace(&self, access: SettingSlot<Access>) -> RootEntry {
+        RootEntry { path: self.flags.workspace.clone(), access }
     }
 
-    fn offered(&self, step: &Step<'_>, entry: &RootTable, report: &mut Report) -> Option<Held> {
+    fn offered(
+        &self,
+        step: &LayerStep<'_>,
+        entry: &RootTable,
+        report: &mut MergeReport,
+    ) -> Option<RootEntry> {
         let (path, access) = (entry.path.as_ref()?, entry.access.as_ref()?);
         let mut refuse = |message: String, fix: &str| {
-            let problem = Problem::new(message).fix(fix).in_source(&step.document.source, path.span);
+            let problem = PolicyProblem::new(message).fix(fix).in_source(&step.document.source, path.span);
             report.problems.add(problem);
             None
         };
@@ -109,77 +122,84 @@ impl<'a> Roots<'a> {
         };
         let resolved = (self.resolve)(&expanded);
         if resolved == from {
-            return refuse("this root is the workspace itself".to_owned(), "write `access`, not a root");
+            return refuse(
+                "this root is the workspace itself".to_owned(),
+                "write `workspace_access`, not a root",
+            );
         }
         if let Some(store) = self.sensitive(&expanded).or_else(|| self.sensitive(&resolved)) {
-            let message =
-                format!("root `{}` is in the sensitive root `{}`", path.value, Bytes::from(store).display());
+            let message = format!(
+                "root `{}` is in the sensitive root `{}`",
+                path.value,
+                ByteString::from(store).display()
+            );
             return refuse(message, "name another directory; no file opens a credential store");
         }
-        let access = Slot::new("root", access.value, access.value, By::file(step, path.span));
-        Some(Held { path: resolved, access })
+        let access =
+            SettingSlot::new("root", access.value, access.value, SettingAuthor::file(step, path.span));
+        Some(RootEntry { path: resolved, access })
     }
 
     fn sensitive(&self, path: &Path) -> Option<PathBuf> {
         let home = self.flags.home.as_ref().filter(|_| !self.flags.danger.allow_sensitive_roots)?;
-        sensitive::around(home.as_path(), path)
+        credential_stores::around(home.as_path(), path)
     }
 
-    pub(super) fn apply_flags(&mut self, workspace: &Slot<Access>, report: &mut Report) {
+    pub(super) fn apply_flags(&mut self, workspace: &SettingSlot<Access>, report: &mut MergeReport) {
         for root in &self.flags.roots {
             let path = root.path.as_path();
-            let by = By::Flag(format!("--{} {}", root.access, root.path.display()));
-            let nothing = || Slot::new("root", Access::None, Access::None, By::Default);
+            let by = SettingAuthor::Flag(format!("--{} {}", root.access, root.path.display()));
+            let nothing = || SettingSlot::new("root", Access::None, Access::None, SettingAuthor::Default);
             let mut access = self.at(path, workspace).unwrap_or_else(nothing);
-            access.choose(Slot::new("root", root.access, root.access, by), report);
-            self.hold(Held { path: path.to_owned(), access });
+            access.choose(SettingSlot::new("root", root.access, root.access, by), report);
+            self.hold(RootEntry { path: path.to_owned(), access });
         }
     }
 
     /// What there is at a path; `None`: nothing, because no root holds it.
-    fn at(&self, path: &Path, workspace: &Slot<Access>) -> Option<Slot<Access>> {
+    fn at(&self, path: &Path, workspace: &SettingSlot<Access>) -> Option<SettingSlot<Access>> {
         let own = self.of_workspace(workspace.clone());
         let given = nearest(self.held.iter().chain([&own]), path)?.clone();
         let caps = self.caps.iter().chain(&self.around).filter_map(|cap| nearest(cap.iter(), path));
         Some(caps.fold(given, |least, cap| if cap.value < least.value { cap.clone() } else { least }))
     }
 
-    fn hold(&mut self, root: Held) {
+    fn hold(&mut self, root: RootEntry) {
         self.held.retain(|held| held.path != root.path);
         self.held.push(root);
     }
 
     /// Every directory that any layer named, with what is left of it.
-    pub(super) fn finish(&self, workspace: &Slot<Access>) -> (Vec<Root>, Vec<Setting>) {
-        let mut named: Vec<&Held> = Vec::new();
-        let below = |held: &&Held| held.path.starts_with(&self.flags.workspace);
+    pub(super) fn finish(&self, workspace: &SettingSlot<Access>) -> (Vec<Root>, Vec<EffectiveSetting>) {
+        let mut named: Vec<&RootEntry> = Vec::new();
+        let below = |held: &&RootEntry| held.path.starts_with(&self.flags.workspace);
         let around = self.around.iter().flatten().filter(below);
         for held in self.held.iter().chain(self.caps.iter().flatten()).chain(around) {
             if held.path != self.flags.workspace && !named.iter().any(|known| known.path == held.path) {
                 named.push(held);
             }
         }
-        let left = |held: &Held| Held {
+        let left = |held: &RootEntry| RootEntry {
             path: held.path.clone(),
             access: self.at(&held.path, workspace).unwrap_or_else(|| held.access.clone()),
         };
-        let left: Vec<Held> = named.into_iter().map(left).collect();
-        (left.iter().map(Held::root).collect(), left.iter().map(Held::setting).collect())
+        let left: Vec<RootEntry> = named.into_iter().map(left).collect();
+        (left.iter().map(RootEntry::root).collect(), left.iter().map(RootEntry::setting).collect())
     }
 }
 
-impl Held {
+impl RootEntry {
     fn root(&self) -> Root {
-        Root { path: Bytes::from(self.path.as_path()), access: self.access.value }
+        Root { path: ByteString::from(self.path.as_path()), access: self.access.value }
     }
 
-    fn setting(&self) -> Setting {
-        let value = format!("{} ({})", Bytes::from(self.path.as_path()).display(), self.access.shown);
-        Setting { key: "root".to_owned(), value, ..self.access.setting() }
+    fn setting(&self) -> EffectiveSetting {
+        let value = format!("{} ({})", ByteString::from(self.path.as_path()).display(), self.access.shown);
+        EffectiveSetting { key: "root".to_owned(), value, ..self.access.setting() }
     }
 }
 
-fn nearest<'h>(held: impl Iterator<Item = &'h Held>, path: &Path) -> Option<&'h Slot<Access>> {
+fn nearest<'h>(held: impl Iterator<Item = &'h RootEntry>, path: &Path) -> Option<&'h SettingSlot<Access>> {
     let around = held.filter(|root| path.starts_with(&root.path));
     around.max_by_key(|root| root.path.as_os_str().len()).map(|root| &root.access)
 }

@@ -2,18 +2,18 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_types::{Bytes, Decision, Layer, StandardInput};
+use ringfence_types::{ByteString, Decision, PolicyLayer, StandardInput};
 use serde::Deserialize;
 
+use super::super::command_words::split;
 use super::super::file::{named_file, unreadable};
-use super::super::format::{CommandTable, Commands};
-use super::super::read::{Many, shorten};
-use super::super::text::{At, MAX_BYTES, Span, sha256};
-use super::super::words::split;
+use super::super::format::{CommandList, CommandTable};
+use super::super::source_text::{MAX_BYTES, TextSpan, WithSpan, sha256};
+use super::super::toml_reader::{OneOrMany, shorten};
 use super::paths::examples;
-use super::{Converting, Said, Seen, decision};
+use super::{DuplicateCheck, EntryClaim, RuleConverter, decision};
 use crate::command::{
-    CommandPattern, CommandRule, CommandRules, Given, Manifest, ManifestCommand, Restriction,
+    CommandPattern, CommandRule, CommandRules, Given, Manifest, ManifestCommand, Restriction, SessionTerms,
 };
 use crate::judgement::RuleSource;
 
@@ -26,14 +26,14 @@ pub(in crate::policy) struct CommandSet {
 }
 
 /// What an entry is about.
-enum Kind<'t> {
-    Listed(&'t Commands),
-    Program(&'t At<String>),
-    Manifest(&'t At<String>),
+enum CommandEntryKind<'t> {
+    Listed(&'t CommandList),
+    Program(&'t WithSpan<String>),
+    Manifest(&'t WithSpan<String>),
 }
 
-impl Kind<'_> {
-    fn span(&self) -> Span {
+impl CommandEntryKind<'_> {
+    fn span(&self) -> TextSpan {
         match self {
             Self::Listed(commands) => commands.span,
             Self::Program(text) | Self::Manifest(text) => text.span,
@@ -41,9 +41,9 @@ impl Kind<'_> {
     }
 }
 
-impl Converting<'_, '_> {
+impl RuleConverter<'_, '_> {
     pub(super) fn commands(&mut self, tables: &[CommandTable]) -> CommandSet {
-        let mut seen = Seen::default();
+        let mut seen = DuplicateCheck::default();
         let mut set = CommandSet::default();
         for table in tables {
             self.command(table, &mut seen, &mut set);
@@ -51,11 +51,19 @@ impl Converting<'_, '_> {
         set
     }
 
-    fn command(&mut self, table: &CommandTable, seen: &mut Seen, set: &mut CommandSet) -> Option<()> {
-        let (deny, ask) = (table.deny.as_ref().map(Kind::Listed), table.ask.as_ref().map(Kind::Listed));
-        let allow = table.allow.as_ref().map(Kind::Listed);
-        let program = table.program.as_ref().map(Kind::Program);
-        let manifest = table.manifest.as_ref().map(Kind::Manifest);
+    fn command(
+        &mut self,
+        table: &CommandTable,
+        seen: &mut DuplicateCheck,
+        set: &mut CommandSet,
+    ) -> Option<()> {
+        let (deny, ask) = (
+            table.deny.as_ref().map(CommandEntryKind::Listed),
+            table.ask.as_ref().map(CommandEntryKind::Listed),
+        );
+        let allow = table.allow.as_ref().map(CommandEntryKind::Listed);
+        let program = table.program.as_ref().map(CommandEntryKind::Program);
+        let manifest = table.manifest.as_ref().map(CommandEntryKind::Manifest);
         let kinds = [
             ("deny", deny.as_ref()),
             ("ask", ask.as_ref()),
@@ -69,15 +77,15 @@ impl Converting<'_, '_> {
             return None;
         }
         match kind {
-            Kind::Listed(commands) => {
+            CommandEntryKind::Listed(commands) => {
                 let rules = self.listed(key, commands, table, seen)?;
                 self.command_examples(table, |words| rules.iter().any(|rule| rule.matches(words)));
                 set.rules.extend(rules);
             }
-            Kind::Program(program) => {
+            CommandEntryKind::Program(program) => {
                 let restriction = self.restriction(program, table, seen)?;
                 let mut alone = CommandRules::default();
-                let heard = RuleSource { layer: Layer::Operator, ..restriction.source.clone() };
+                let heard = RuleSource { layer: PolicyLayer::Operator, ..restriction.source.clone() };
                 if let Err(error) = alone.restrict(Restriction { source: heard, ..restriction.clone() }) {
                     self.split_problem(program, &error.to_string(), "write its name alone");
                     return None;
@@ -85,10 +93,10 @@ impl Converting<'_, '_> {
                 self.command_examples(table, |words| alone.decision_alone(words) == Some(Decision::Allow));
                 set.restrictions.push(restriction);
             }
-            Kind::Manifest(file) => {
+            CommandEntryKind::Manifest(file) => {
                 let manifest = self.manifest(file, table, seen)?;
                 let mut alone = CommandRules::default();
-                let heard = RuleSource { layer: Layer::Operator, ..manifest.source.clone() };
+                let heard = RuleSource { layer: PolicyLayer::Operator, ..manifest.source.clone() };
                 if let Err(error) = alone.manifest(Manifest { source: heard, ..manifest.clone() }) {
                     self.split_problem(file, &error.to_string(), AGAIN);
                     return None;
@@ -101,18 +109,19 @@ impl Converting<'_, '_> {
     }
 
     /// Keys of one kind of entry in another kind mean nothing.
-    fn keys_belong(&mut self, kind: &Kind<'_>, table: &CommandTable) -> bool {
+    fn keys_belong(&mut self, kind: &CommandEntryKind<'_>, table: &CommandTable) -> bool {
         let exact = table.exact.as_ref().map(|exact| ("exact", exact.span));
-        let here = table.here.as_ref().map(|here| ("here", here.span));
+        let here = table.within.as_ref().map(|here| ("within", here.span));
         let variables = table.variables.as_ref().map(|list| ("variables", list.span));
-        let given = variables.or(table.stdin.as_ref().map(|stdin| ("stdin", stdin.span)));
-        let allowed = table.allowed.as_ref().map(|list| ("allowed", list.span));
-        let blocked = table.blocked.as_ref().map(|list| ("blocked", list.span));
+        let with = table.with.as_ref().map(|list| ("with", list.span));
+        let given = variables.or(table.stdin.as_ref().map(|stdin| ("stdin", stdin.span))).or(with);
+        let allowed = table.allow_subcommands.as_ref().map(|list| ("allow_subcommands", list.span));
+        let blocked = table.deny_subcommands.as_ref().map(|list| ("deny_subcommands", list.span));
         let (stray, with) = match kind {
-            Kind::Listed(_) if given.is_some() && table.allow.is_none() => (given, "`allow`"),
-            Kind::Listed(_) => (allowed.or(blocked), "`program`"),
-            Kind::Program(_) => (exact.or(here).or(given), "`deny`, `ask` or `allow`"),
-            Kind::Manifest(_) => {
+            CommandEntryKind::Listed(_) if given.is_some() && table.allow.is_none() => (given, "`allow`"),
+            CommandEntryKind::Listed(_) => (allowed.or(blocked), "`program`"),
+            CommandEntryKind::Program(_) => (exact.or(here).or(given), "`deny`, `ask` or `allow`"),
+            CommandEntryKind::Manifest(_) => {
                 (exact.or(here).or(given).or(allowed).or(blocked), "`program`, `deny`, `ask` or `allow`")
             }
         };
@@ -126,11 +135,11 @@ impl Converting<'_, '_> {
     fn listed(
         &mut self,
         key: &'static str,
-        commands: &Commands,
+        commands: &CommandList,
         table: &CommandTable,
-        seen: &mut Seen,
+        seen: &mut DuplicateCheck,
     ) -> Option<Vec<CommandRule>> {
-        let here = match &table.here {
+        let here = match &table.within {
             Some(here) => Some(self.here(here)?),
             None => None,
         };
@@ -145,7 +154,7 @@ impl Converting<'_, '_> {
             }
             let what = format!("{:?} {exact} {here:?} {given:?}", words.value);
             if seen.add(
-                Said { key, about: what, shown: &words.value.join(" "), span: words.span },
+                EntryClaim { key, about: what, shown: &words.value.join(" "), span: words.span },
                 self.problems,
             ) {
                 let source = self.source(words.span, table.reason.as_ref());
@@ -163,7 +172,7 @@ impl Converting<'_, '_> {
         Some(rules)
     }
 
-    fn is_command(&mut self, words: &At<Vec<String>>, pattern: &CommandPattern) -> bool {
+    fn is_command(&mut self, words: &WithSpan<Vec<String>>, pattern: &CommandPattern) -> bool {
         let program = words.value.first().map(String::as_str).unwrap_or_default();
         if program.starts_with('-') || program.contains(char::is_whitespace) {
             let message = format!("`{}` is not the name of a program", shorten(program));
@@ -181,7 +190,7 @@ impl Converting<'_, '_> {
         checked.is_ok()
     }
 
-    fn here(&mut self, here: &At<String>) -> Option<PathBuf> {
+    fn here(&mut self, here: &WithSpan<String>) -> Option<PathBuf> {
         let below = |component| matches!(component, Component::Normal(_) | Component::CurDir);
         if Path::new(&here.value).components().all(below) {
             return Some(
@@ -207,27 +216,40 @@ impl Converting<'_, '_> {
             self.problems.add(wrong.span, message, "write `NAME=value`");
             return None;
         }
-        let sorted = |items: &[At<String>]| {
+        let sorted = |items: &[WithSpan<String>]| {
             let mut texts: Vec<String> = items.iter().map(|text| text.value.clone()).collect();
             texts.sort();
             texts
         };
-        Some(Given { variables: listed.map(sorted), stdin: stdin.map(|stdin| stdin.value.clone()) })
+        let session = match &table.with {
+            Some(words) => Some(self.session_terms(words)?),
+            None => None,
+        };
+        Some(Given { variables: listed.map(sorted), stdin: stdin.map(|stdin| stdin.value.clone()), session })
     }
 
-    /// S000-24: `allowed` is all that may run, `blocked` never runs, and without either everything may.
+    fn session_terms(&mut self, words: &OneOrMany<String>) -> Option<SessionTerms> {
+        let terms = SessionTerms::read(words.items.iter().map(|word| word.value.as_str()));
+        if let Err(error) = &terms {
+            let fix = "write `net MODE`, `host HOST`, `read PATH`, `write PATH`, `workspace ACCESS`, `agent NAME` or `image ID`";
+            self.problems.add(words.span, error.to_string(), fix);
+        }
+        terms.ok()
+    }
+
+    /// S000-24: `allow_subcommands` is all that may run, `deny_subcommands` never runs, and without either everything may.
     fn restriction(
         &mut self,
-        program: &At<String>,
+        program: &WithSpan<String>,
         table: &CommandTable,
-        seen: &mut Seen,
+        seen: &mut DuplicateCheck,
     ) -> Option<Restriction> {
-        let words = At { value: vec![program.value.clone()], span: program.span };
+        let words = WithSpan { value: vec![program.value.clone()], span: program.span };
         if !self.is_command(&words, &CommandPattern::Words(words.value.clone())) {
             return None;
         }
         if !seen.add(
-            Said {
+            EntryClaim {
                 key: "program",
                 about: format!("program {}", program.value),
                 shown: &program.value,
@@ -237,16 +259,16 @@ impl Converting<'_, '_> {
         ) {
             return None;
         }
-        let blocked = match &table.blocked {
+        let blocked = match &table.deny_subcommands {
             Some(list) => self.subcommands(&program.value, list)?,
             None => Vec::new(),
         };
-        let allowed = match &table.allowed {
+        let allowed = match &table.allow_subcommands {
             Some(list) => Some(self.subcommands(&program.value, list)?),
             None => None,
         };
         let both = allowed.iter().flatten().find(|allowed| blocked.contains(allowed));
-        if let (Some(both), Some(list)) = (both, &table.blocked) {
+        if let (Some(both), Some(list)) = (both, &table.deny_subcommands) {
             self.problems.add(
                 list.span,
                 format!("`{}` is allowed and blocked", shorten(both)),
@@ -259,7 +281,7 @@ impl Converting<'_, '_> {
     }
 
     /// Subcommands as plain words: `push --force`.
-    fn subcommands(&mut self, program: &str, list: &Many<String>) -> Option<Vec<String>> {
+    fn subcommands(&mut self, program: &str, list: &OneOrMany<String>) -> Option<Vec<String>> {
         let mut found = Vec::new();
         for text in &list.items {
             let words = match split(&text.value) {
@@ -283,7 +305,12 @@ impl Converting<'_, '_> {
         (found.len() == list.items.len()).then_some(found)
     }
 
-    fn manifest(&mut self, file: &At<String>, table: &CommandTable, seen: &mut Seen) -> Option<Manifest> {
+    fn manifest(
+        &mut self,
+        file: &WithSpan<String>,
+        table: &CommandTable,
+        seen: &mut DuplicateCheck,
+    ) -> Option<Manifest> {
         let path = named_file(self.role, file, self.problems)?;
         let bytes = match (self.loader)(&path) {
             Ok(bytes) => bytes,
@@ -301,20 +328,22 @@ impl Converting<'_, '_> {
             );
             return None;
         }
-        let saved: Saved = match serde_json::from_slice(&bytes) {
+        let saved: SavedManifest = match serde_json::from_slice(&bytes) {
             Ok(saved) => saved,
             Err(error) => {
                 self.problems.add(file.span, format!("the manifest is not readable: {error}"), AGAIN);
                 return None;
             }
         };
-        let program = At { value: vec![saved.cli.clone()], span: file.span };
+        let program = WithSpan { value: vec![saved.cli.clone()], span: file.span };
         if !self.is_command(&program, &CommandPattern::Words(program.value.clone())) {
             return None;
         }
         let what = format!("program {}", saved.cli);
-        if !seen.add(Said { key: "program", about: what, shown: &saved.cli, span: file.span }, self.problems)
-        {
+        if !seen.add(
+            EntryClaim { key: "program", about: what, shown: &saved.cli, span: file.span },
+            self.problems,
+        ) {
             return None;
         }
         let source = self.source(file.span, table.reason.as_ref());
@@ -322,7 +351,7 @@ impl Converting<'_, '_> {
     }
 
     /// Of a list: what it matches. Of a program or a manifest: what it lets run.
-    fn command_examples(&mut self, table: &CommandTable, speaks: impl Fn(&[Bytes]) -> bool) {
+    fn command_examples(&mut self, table: &CommandTable, speaks: impl Fn(&[ByteString]) -> bool) {
         for (key, list, expected) in examples(table.examples.as_ref(), table.counterexamples.as_ref()) {
             for example in &list.items {
                 let words = match split(&example.value) {
@@ -332,7 +361,8 @@ impl Converting<'_, '_> {
                         continue;
                     }
                 };
-                let argv: Vec<Bytes> = words.iter().map(|word| Bytes::from(word.as_str())).collect();
+                let argv: Vec<ByteString> =
+                    words.iter().map(|word| ByteString::from(word.as_str())).collect();
                 if speaks(&argv) != expected {
                     self.wrong_example(key, example);
                 }
@@ -345,7 +375,7 @@ const AGAIN: &str = "save the output of the program's `__manifest` again";
 
 /// A manifest as a program prints it.
 #[derive(Deserialize)]
-struct Saved {
+struct SavedManifest {
     version: u32,
     cli: String,
     commands: Vec<ManifestCommand>,

@@ -3,19 +3,19 @@
 use std::ops::Range;
 use std::path::Path;
 
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 
 use super::super::format::{OperationWord, PathTable};
-use super::super::read::{Many, shorten};
-use super::super::text::{At, Span};
-use super::{Converting, Said, Seen, decision};
-use crate::path_rules::{Operation, PathRule, PathRules, Ruling};
-use crate::{protected, sensitive};
+use super::super::source_text::{TextSpan, WithSpan};
+use super::super::toml_reader::{OneOrMany, shorten};
+use super::{DuplicateCheck, EntryClaim, RuleConverter, decision};
+use crate::path_rules::{PathOperation, PathRule, PathRules, PathRuling};
+use crate::{credential_stores, protected_names};
 
-impl Converting<'_, '_> {
+impl RuleConverter<'_, '_> {
     pub(super) fn paths(&mut self, tables: &[PathTable]) -> PathRules {
-        let mut seen = Seen::default();
-        let mut rules: Vec<(Span, PathRule)> = Vec::new();
+        let mut seen = DuplicateCheck::default();
+        let mut rules: Vec<(TextSpan, PathRule)> = Vec::new();
         let mut entries = Vec::new();
         for table in tables {
             let first = rules.len();
@@ -30,7 +30,7 @@ impl Converting<'_, '_> {
     }
 
     /// One rule for each pattern, so that each knows its own place.
-    fn path(&mut self, table: &PathTable, seen: &mut Seen) -> Option<Vec<(Span, PathRule)>> {
+    fn path(&mut self, table: &PathTable, seen: &mut DuplicateCheck) -> Option<Vec<(TextSpan, PathRule)>> {
         let keys =
             [("deny", table.deny.as_ref()), ("ask", table.ask.as_ref()), ("allow", table.allow.as_ref())];
         let (key, patterns) = self.one("rule about files", table.head, keys)?;
@@ -38,8 +38,8 @@ impl Converting<'_, '_> {
             return None;
         }
         let operation = match table.operation.as_ref().map(|operation| operation.value) {
-            None | Some(OperationWord::All) => Operation::All,
-            Some(OperationWord::Write) => Operation::Write,
+            None | Some(OperationWord::All) => PathOperation::All,
+            Some(OperationWord::Write) => PathOperation::Write,
         };
         let except: Vec<String> =
             table.except.iter().flat_map(|except| &except.items).map(|at| at.value.clone()).collect();
@@ -64,9 +64,9 @@ impl Converting<'_, '_> {
     fn is_new_path(
         &mut self,
         key: &'static str,
-        pattern: &At<String>,
+        pattern: &WithSpan<String>,
         table: &PathTable,
-        seen: &mut Seen,
+        seen: &mut DuplicateCheck,
     ) -> bool {
         if table.except.is_some() {
             return true;
@@ -74,10 +74,10 @@ impl Converting<'_, '_> {
         let operation = table.operation.as_ref().map(|operation| operation.value);
         let writes = if operation == Some(OperationWord::Write) { "write" } else { "all" };
         let what = format!("{writes} {}", pattern.value.trim_end_matches('/'));
-        seen.add(Said { key, about: what, shown: &pattern.value, span: pattern.span }, self.problems)
+        seen.add(EntryClaim { key, about: what, shown: &pattern.value, span: pattern.span }, self.problems)
     }
 
-    fn path_makes_sense(&mut self, key: &str, pattern: &At<String>, operation: Operation) -> bool {
+    fn path_makes_sense(&mut self, key: &str, pattern: &WithSpan<String>, operation: PathOperation) -> bool {
         let shown = shorten(&pattern.value);
         if key == "allow"
             && let Some(what) = floor(&pattern.value)
@@ -86,7 +86,7 @@ impl Converting<'_, '_> {
             self.problems.add(pattern.span, format!("`{shown}` cannot be opened: {what}"), fix);
             return false;
         }
-        if key == "deny" && operation == Operation::Write && !is_held(&pattern.value) {
+        if key == "deny" && operation == PathOperation::Write && !is_held(&pattern.value) {
             let fix = format!(
                 "write a path from the root (`./{}`) or a directory (`dir/**`), or leave `operation` out",
                 pattern.value.trim_start_matches(['*', '/'])
@@ -113,7 +113,7 @@ impl Converting<'_, '_> {
         }
     }
 
-    pub(super) fn wrong_example(&mut self, key: &str, example: &At<String>) {
+    pub(super) fn wrong_example(&mut self, key: &str, example: &WithSpan<String>) {
         let shown = shorten(&example.value);
         let message = if key == "match" {
             format!("the rule does not match its example `{shown}`")
@@ -124,8 +124,8 @@ impl Converting<'_, '_> {
     }
 
     /// The rules, if the engine can read them; what it cannot read is a problem each.
-    fn readable(&mut self, rules: Vec<(Span, PathRule)>) -> PathRules {
-        let (spans, rules): (Vec<Span>, Vec<PathRule>) = rules.into_iter().unzip();
+    fn readable(&mut self, rules: Vec<(TextSpan, PathRule)>) -> PathRules {
+        let (spans, rules): (Vec<TextSpan>, Vec<PathRule>) = rules.into_iter().unzip();
         let together = match PathRules::new(rules.clone()) {
             Ok(readable) => return readable,
             Err(error) => error,
@@ -145,9 +145,9 @@ impl Converting<'_, '_> {
 }
 
 pub(super) fn examples<'t>(
-    positive: Option<&'t Many<String>>,
-    negative: Option<&'t Many<String>>,
-) -> impl Iterator<Item = (&'static str, &'t Many<String>, bool)> {
+    positive: Option<&'t OneOrMany<String>>,
+    negative: Option<&'t OneOrMany<String>>,
+) -> impl Iterator<Item = (&'static str, &'t OneOrMany<String>, bool)> {
     let positive = positive.map(|list| ("match", list, true));
     positive.into_iter().chain(negative.map(|list| ("not_match", list, false)))
 }
@@ -155,14 +155,14 @@ pub(super) fn examples<'t>(
 /// Why nothing opens what a pattern names.
 fn floor(pattern: &str) -> Option<String> {
     let path = Path::new(pattern);
-    let reason = protected::is_protected(path);
+    let reason = protected_names::is_protected(path);
     // What is hidden as well can be opened for reading.
-    if let Some(reason) = reason.filter(|_| PathRules::default().reading(path) == Ruling::Open) {
+    if let Some(reason) = reason.filter(|_| PathRules::default().reading(path) == PathRuling::Open) {
         return Some(format!("it is protected, because {reason}"));
     }
     let below_home = pattern.strip_prefix("~/")?;
-    let store = sensitive::IN_HOME.iter().find(|store| Path::new(below_home).starts_with(store))?;
-    Some(format!("`~/{}` is a sensitive root", Bytes::from(*store).display()))
+    let store = credential_stores::IN_HOME.iter().find(|store| Path::new(below_home).starts_with(store))?;
+    Some(format!("`~/{}` is a sensitive root", ByteString::from(*store).display()))
 }
 
 /// Whether the kernel can hold the name before it exists: one path from the root, or all of a directory, the root itself

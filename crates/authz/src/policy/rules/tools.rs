@@ -1,15 +1,15 @@
 //! `[[tool]]`.
 
-use super::super::file::Role;
+use super::super::file::PolicyFileRole;
 use super::super::format::ToolTable;
-use super::super::text::{At, Span};
-use super::{Converting, Place, Said, Seen, decision};
+use super::super::source_text::{TextSpan, WithSpan};
+use super::{DuplicateCheck, EntryClaim, RuleConverter, RuleSection, decision};
 use crate::judgement::RuleSource;
 use crate::tools::{ToolPattern, ToolRule};
 
-impl Converting<'_, '_> {
+impl RuleConverter<'_, '_> {
     pub(super) fn tools(&mut self, tables: &[ToolTable]) -> Vec<ToolRule> {
-        let mut seen = Seen::default();
+        let mut seen = DuplicateCheck::default();
         let mut rules = Vec::new();
         for table in tables {
             rules.extend(self.tool(table, &mut seen).unwrap_or_default());
@@ -17,7 +17,7 @@ impl Converting<'_, '_> {
         rules
     }
 
-    fn tool(&mut self, table: &ToolTable, seen: &mut Seen) -> Option<Vec<ToolRule>> {
+    fn tool(&mut self, table: &ToolTable, seen: &mut DuplicateCheck) -> Option<Vec<ToolRule>> {
         let keys =
             [("deny", table.deny.as_ref()), ("ask", table.ask.as_ref()), ("allow", table.allow.as_ref())];
         let (key, names) = self.one("rule about tools", table.head, keys)?;
@@ -28,7 +28,7 @@ impl Converting<'_, '_> {
         for name in &names.items {
             let Some(pattern) = self.tool_name(name) else { continue };
             if seen.add(
-                Said { key, about: name.value.clone(), shown: &name.value, span: name.span },
+                EntryClaim { key, about: name.value.clone(), shown: &name.value, span: name.span },
                 self.problems,
             ) {
                 let source = self.tool_source(name.span, table);
@@ -39,19 +39,19 @@ impl Converting<'_, '_> {
     }
 
     /// For an agent `allow` narrows: it has only what is named. But only an operator is heard when it says so.
-    fn may_choose_tools(&mut self, span: Span) -> bool {
+    fn may_choose_tools(&mut self, span: TextSpan) -> bool {
         match (self.place, self.role) {
-            (Place::Agent(_), Role::Operator) => true,
-            (Place::Agent(_), _) => {
+            (RuleSection::Agent(_), PolicyFileRole::Operator) => true,
+            (RuleSection::Agent(_), _) => {
                 let message = format!("{} does not choose the tools of an agent", self.role.noun());
                 self.problems.add(span, message, "write what is not wanted in `deny`");
                 false
             }
-            (Place::Whole, _) => self.may_open("allow", span),
+            (RuleSection::Whole, _) => self.may_open("allow", span),
         }
     }
 
-    fn tool_name(&mut self, name: &At<String>) -> Option<ToolPattern> {
+    fn tool_name(&mut self, name: &WithSpan<String>) -> Option<ToolPattern> {
         match ToolPattern::parse(&name.value) {
             Ok(pattern) => Some(pattern),
             Err(error) => {
@@ -62,14 +62,14 @@ impl Converting<'_, '_> {
     }
 
     /// With the authority of the file: the engine knows that the rules for an agent only narrow.
-    fn tool_source(&self, span: Span, table: &ToolTable) -> RuleSource {
+    fn tool_source(&self, span: TextSpan, table: &ToolTable) -> RuleSource {
         RuleSource { layer: self.role.layer(), ..self.source(span, table.reason.as_ref()) }
     }
 
     fn agent(&self) -> Option<String> {
         match self.place {
-            Place::Agent(name) => Some(name.to_owned()),
-            Place::Whole => None,
+            RuleSection::Agent(name) => Some(name.to_owned()),
+            RuleSection::Whole => None,
         }
     }
 }

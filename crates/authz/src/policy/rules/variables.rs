@@ -1,33 +1,33 @@
 //! `[[env]]`.
 
 use super::super::format::EnvTable;
-use super::super::text::At;
-use super::{Converting, Said, Seen};
+use super::super::source_text::WithSpan;
+use super::{DuplicateCheck, EntryClaim, RuleConverter};
 use crate::env::{EnvEffect, EnvPattern, EnvRule};
 
-impl Converting<'_, '_> {
+impl RuleConverter<'_, '_> {
     pub(super) fn variables(&mut self, tables: &[EnvTable]) -> Vec<EnvRule> {
-        let (mut settable, mut inherited) = (Seen::default(), Seen::default());
+        let (mut settable, mut inherited) = (DuplicateCheck::default(), DuplicateCheck::default());
         let mut rules = Vec::new();
         for table in tables {
             let keys = [
                 ("deny", table.deny.as_ref()),
                 ("allow", table.allow.as_ref()),
-                ("pass", table.pass.as_ref()),
+                ("inherit", table.inherit.as_ref()),
             ];
             let Some((key, names)) = self.one("rule about variables", table.head, keys) else { continue };
             if key != "deny" && !self.may_open(key, names.span) {
                 continue;
             }
             for name in &names.items {
-                let said = || Said {
+                let said = || EntryClaim {
                     key,
                     about: name.value.to_ascii_uppercase(),
                     shown: &name.value,
                     span: name.span,
                 };
                 // What a caller may set and what is inherited are two questions, and a denial answers both.
-                let new = (key == "pass" || settable.add(said(), self.problems))
+                let new = (key == "inherit" || settable.add(said(), self.problems))
                     && (key == "allow" || inherited.add(said(), self.problems));
                 if new {
                     rules.extend(self.variable(key, name, table));
@@ -37,7 +37,7 @@ impl Converting<'_, '_> {
         rules
     }
 
-    fn variable(&mut self, key: &str, name: &At<String>, table: &EnvTable) -> Option<EnvRule> {
+    fn variable(&mut self, key: &str, name: &WithSpan<String>, table: &EnvTable) -> Option<EnvRule> {
         let pattern = match EnvPattern::parse(&name.value) {
             Ok(pattern) => pattern,
             Err(error) => {
@@ -47,7 +47,7 @@ impl Converting<'_, '_> {
         };
         let effect = match key {
             "allow" => EnvEffect::Allow,
-            "pass" => EnvEffect::Pass,
+            "inherit" => EnvEffect::Inherit,
             _ => EnvEffect::Deny,
         };
         let rule = EnvRule { effect, pattern, source: self.source(name.span, table.reason.as_ref()) };

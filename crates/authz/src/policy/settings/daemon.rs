@@ -2,27 +2,27 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Bind, BindError, Host, HostRule, Transport};
+use ringfence_types::{BindAddress, BindError, BindTransport, Host, HostPattern};
 
-use super::super::file::Document;
+use super::super::file::PolicyDocument;
 use super::super::format::{DaemonTable, TlsWord};
-use super::super::problem::Problems;
-use super::super::read::{Reading, shorten};
-use super::super::text::At;
+use super::super::problem::FileProblems;
+use super::super::source_text::WithSpan;
+use super::super::toml_reader::{ReadStatus, shorten};
 use super::{check_place, expanded, first};
 
 /// How the daemon is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaemonSettings {
     /// `None`: by its socket alone.
-    pub listen: Option<Bind>,
+    pub listen: Option<BindAddress>,
     pub hosts: Vec<String>,
     pub origins: Vec<String>,
-    pub tls: Tls,
+    pub tls: TlsSettings,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Tls {
+pub enum TlsSettings {
     #[default]
     Off,
     Generated,
@@ -32,16 +32,16 @@ pub enum Tls {
     },
 }
 
-impl Tls {
-    fn transport(&self) -> Transport {
+impl TlsSettings {
+    fn transport(&self) -> BindTransport {
         match self {
-            Self::Off => Transport::Plain,
-            Self::Generated | Self::Files { .. } => Transport::Tls,
+            Self::Off => BindTransport::Plain,
+            Self::Generated | Self::Files { .. } => BindTransport::Tls,
         }
     }
 }
 
-pub(super) fn settings(documents: &[&Document], home: Option<&Path>) -> DaemonSettings {
+pub(super) fn settings(documents: &[&PolicyDocument], home: Option<&Path>) -> DaemonSettings {
     // What belongs together comes from one file: an address with the TLS that was written beside it.
     let Some(table) = first(documents, |document| document.daemon.listen.as_ref().map(|_| &document.daemon))
     else {
@@ -49,7 +49,7 @@ pub(super) fn settings(documents: &[&Document], home: Option<&Path>) -> DaemonSe
     };
     // Without the files of its TLS nothing listens: never in the clear instead.
     let Some(tls) = tls(table, home) else { return DaemonSettings::default() };
-    let text = |listen: &At<String>| Bind::parse(&listen.value, tls.transport()).ok();
+    let text = |listen: &WithSpan<String>| BindAddress::parse(&listen.value, tls.transport()).ok();
     DaemonSettings {
         listen: table.listen.as_ref().and_then(text),
         hosts: table.hosts.iter().flat_map(|list| &list.items).map(|host| host.value.clone()).collect(),
@@ -63,23 +63,23 @@ pub(super) fn settings(documents: &[&Document], home: Option<&Path>) -> DaemonSe
     }
 }
 
-fn tls(table: &DaemonTable, home: Option<&Path>) -> Option<Tls> {
-    let path = |path: &Option<At<String>>| path.as_ref().and_then(|path| expanded(&path.value, home));
+fn tls(table: &DaemonTable, home: Option<&Path>) -> Option<TlsSettings> {
+    let path = |path: &Option<WithSpan<String>>| path.as_ref().and_then(|path| expanded(&path.value, home));
     match table.tls.as_ref().map(|word| word.value) {
-        None | Some(TlsWord::Off) => Some(Tls::Off),
-        Some(TlsWord::Generated) => Some(Tls::Generated),
+        None | Some(TlsWord::Off) => Some(TlsSettings::Off),
+        Some(TlsWord::Generated) => Some(TlsSettings::Generated),
         // `~` leads nowhere where nobody has a home.
         Some(TlsWord::Files) => {
-            Some(Tls::Files { certificate: path(&table.certificate)?, key: path(&table.key)? })
+            Some(TlsSettings::Files { certificate: path(&table.certificate)?, key: path(&table.key)? })
         }
     }
 }
 
-pub(super) fn check(table: &DaemonTable, problems: &mut Problems<'_>) {
+pub(super) fn check(table: &DaemonTable, problems: &mut FileProblems<'_>) {
     check_listen(table, problems);
     check_files(table, problems);
     for host in table.hosts.iter().flat_map(|list| &list.items) {
-        let plain = HostRule::parse(&host.value).is_ok_and(|rule| !matches!(rule.host(), Host::Below(_)));
+        let plain = HostPattern::parse(&host.value).is_ok_and(|rule| !matches!(rule.host(), Host::Below(_)));
         if !plain {
             let message = format!("`{}` is not the name of one host", shorten(&host.value));
             problems.add(host.span, message, "write `HOST` or `HOST:PORT`, without `*`");
@@ -93,14 +93,14 @@ pub(super) fn check(table: &DaemonTable, problems: &mut Problems<'_>) {
     }
 }
 
-fn check_listen(table: &DaemonTable, problems: &mut Problems<'_>) {
+fn check_listen(table: &DaemonTable, problems: &mut FileProblems<'_>) {
     let transport = match table.tls.as_ref().map(|word| word.value) {
-        None | Some(TlsWord::Off) => Transport::Plain,
-        Some(TlsWord::Generated | TlsWord::Files) => Transport::Tls,
+        None | Some(TlsWord::Off) => BindTransport::Plain,
+        Some(TlsWord::Generated | TlsWord::Files) => BindTransport::Tls,
     };
     match &table.listen {
         Some(listen) => {
-            if let Err(error) = Bind::parse(&listen.value, transport) {
+            if let Err(error) = BindAddress::parse(&listen.value, transport) {
                 let fix = match error {
                     BindError::InTheClear(_) => {
                         "write `tls = \"generated\"` beside it, or listen on `127.0.0.1`"
@@ -110,7 +110,7 @@ fn check_listen(table: &DaemonTable, problems: &mut Problems<'_>) {
                 problems.add(listen.span, error.to_string(), fix);
             }
         }
-        None if table.head.reading == Reading::Whole => {
+        None if table.head.reading == ReadStatus::Whole => {
             problems.add(
                 table.head.span,
                 "nothing listens without `listen`",
@@ -121,13 +121,13 @@ fn check_listen(table: &DaemonTable, problems: &mut Problems<'_>) {
     }
 }
 
-fn check_files(table: &DaemonTable, problems: &mut Problems<'_>) {
+fn check_files(table: &DaemonTable, problems: &mut FileProblems<'_>) {
     let files = [("certificate", &table.certificate), ("key", &table.key)];
     files.iter().filter_map(|(_, file)| file.as_ref()).for_each(|file| check_place(file, problems));
     let wants = table.tls.as_ref().is_some_and(|word| word.value == TlsWord::Files);
     for (name, file) in files {
         match (wants, file) {
-            (true, None) if table.head.reading == Reading::Whole => {
+            (true, None) if table.head.reading == ReadStatus::Whole => {
                 problems.add(
                     table.head.span,
                     format!("`tls = \"files\"` without `{name}`"),
@@ -146,6 +146,6 @@ fn check_files(table: &DaemonTable, problems: &mut Problems<'_>) {
 fn is_origin(text: &str) -> bool {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     rest.is_some_and(|rest| {
-        HostRule::parse(rest).is_ok_and(|rule| rule.to_string() == rest && !rest.contains('*'))
+        HostPattern::parse(rest).is_ok_and(|rule| rule.to_string() == rest && !rest.contains('*'))
     })
 }

@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use ringfence_types::Endpoint;
-use ringfence_types::units::Duration;
+use ringfence_types::units::HumanDuration;
 
-use super::super::file::Document;
+use super::super::file::PolicyDocument;
 use super::super::format::{ContentWord, HeaderTable, SignalWord, TelemetryTable};
-use super::super::problem::Problems;
-use super::super::read::{Reading, shorten};
-use super::super::text::At;
+use super::super::problem::FileProblems;
+use super::super::source_text::WithSpan;
+use super::super::toml_reader::{ReadStatus, shorten};
 use super::{check_place, expanded, first};
 
-const TIMEOUT: Duration = Duration(10_000);
-const LONGEST_TIMEOUT: Duration = Duration(60_000);
+const TIMEOUT: HumanDuration = HumanDuration(10_000);
+const LONGEST_TIMEOUT: HumanDuration = HumanDuration(60_000);
 const QUEUE: u64 = 2048;
 /// What is said with each request is short.
 const MOST_HEADERS: usize = 16;
@@ -36,23 +36,23 @@ const OURS: [&str; 10] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TelemetrySettings {
     pub endpoint: Endpoint,
-    pub signals: Vec<Signal>,
-    pub content: Content,
-    pub timeout: Duration,
+    pub signals: Vec<TelemetrySignal>,
+    pub content: TelemetryDetail,
+    pub timeout: HumanDuration,
     pub queue: u64,
     /// Who may vouch for the collector; `None`: whoever this machine trusts.
     pub authority: Option<PathBuf>,
-    pub headers: Vec<Header>,
+    pub headers: Vec<ExportHeader>,
     pub resource: Vec<(String, String)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Signal {
+pub enum TelemetrySignal {
     Traces,
     Logs,
 }
 
-impl Signal {
+impl TelemetrySignal {
     pub fn word(self) -> &'static str {
         match self {
             Self::Traces => "traces",
@@ -63,14 +63,14 @@ impl Signal {
 
 /// How much of what happened is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Content {
+pub enum TelemetryDetail {
     /// Ids, decisions, rules, numbers.
     Metadata,
     /// Also what the ledger holds.
     Events,
 }
 
-impl Content {
+impl TelemetryDetail {
     pub fn word(self) -> &'static str {
         match self {
             Self::Metadata => "metadata",
@@ -81,7 +81,7 @@ impl Content {
 
 /// A header, and where its value is. The value is never here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ExportHeader {
     /// In lower case.
     pub name: String,
     pub scheme: Option<String>,
@@ -94,63 +94,72 @@ pub enum HeaderSource {
     File(PathBuf),
 }
 
-pub(super) fn settings(documents: &[&Document], home: Option<&Path>) -> Option<TelemetrySettings> {
+pub(super) fn settings(documents: &[&PolicyDocument], home: Option<&Path>) -> Option<TelemetrySettings> {
     // What belongs together comes from one file: an address with the headers that were written beside it.
     let table =
         first(documents, |document| document.telemetry.endpoint.as_ref().map(|_| &document.telemetry))?;
-    let authority = table.authority.as_ref().map(|path| expanded(&path.value, home));
-    let headers: Option<Vec<Header>> =
+    let authority = table.ca_file.as_ref().map(|path| expanded(&path.value, home));
+    let headers: Option<Vec<ExportHeader>> =
         table.headers.iter().flat_map(|named| &named.0).map(|named| header(named, home)).collect();
-    let signals: Vec<Signal> =
+    let signals: Vec<TelemetrySignal> =
         table.signals.iter().flat_map(|list| &list.items).map(|word| signal(word.value)).collect();
     Some(TelemetrySettings {
         endpoint: Endpoint::parse(&table.endpoint.as_ref()?.value).ok()?,
-        signals: if signals.is_empty() { vec![Signal::Traces, Signal::Logs] } else { signals },
-        content: match table.content.as_ref().map(|word| word.value) {
-            None | Some(ContentWord::Metadata) => Content::Metadata,
-            Some(ContentWord::Events) => Content::Events,
+        signals: if signals.is_empty() {
+            vec![TelemetrySignal::Traces, TelemetrySignal::Logs]
+        } else {
+            signals
+        },
+        content: match table.detail.as_ref().map(|word| word.value) {
+            None | Some(ContentWord::Metadata) => TelemetryDetail::Metadata,
+            Some(ContentWord::Events) => TelemetryDetail::Events,
         },
         timeout: table.timeout.as_ref().map_or(TIMEOUT, |given| given.value),
-        queue: table.queue.as_ref().map_or(QUEUE, |given| given.value.0),
+        queue: table.queue_size.as_ref().map_or(QUEUE, |given| given.value.0),
         // `~` leads nowhere where nobody has a home, and then nothing is sent: not with less than was asked for.
         authority: match authority {
             Some(path) => Some(path?),
             None => None,
         },
         headers: headers?,
-        resource: table.resource.iter().flat_map(|list| &list.items).filter_map(attribute).collect(),
+        resource: table
+            .resource_attributes
+            .iter()
+            .flat_map(|list| &list.items)
+            .filter_map(attribute)
+            .collect(),
     })
 }
 
-fn signal(word: SignalWord) -> Signal {
+fn signal(word: SignalWord) -> TelemetrySignal {
     match word {
-        SignalWord::Traces => Signal::Traces,
-        SignalWord::Logs => Signal::Logs,
+        SignalWord::Traces => TelemetrySignal::Traces,
+        SignalWord::Logs => TelemetrySignal::Logs,
     }
 }
 
-fn header((name, table): &(At<String>, HeaderTable), home: Option<&Path>) -> Option<Header> {
+fn header((name, table): &(WithSpan<String>, HeaderTable), home: Option<&Path>) -> Option<ExportHeader> {
     let source = match (&table.secret, &table.file) {
         (Some(secret), _) => HeaderSource::Secret(secret.value.clone()),
         (None, Some(file)) => HeaderSource::File(expanded(&file.value, home)?),
         (None, None) => return None,
     };
-    let scheme = table.scheme.as_ref().map(|scheme| scheme.value.clone());
-    Some(Header { name: name.value.to_ascii_lowercase(), scheme, source })
+    let scheme = table.prefix.as_ref().map(|scheme| scheme.value.clone());
+    Some(ExportHeader { name: name.value.to_ascii_lowercase(), scheme, source })
 }
 
-fn attribute(text: &At<String>) -> Option<(String, String)> {
+fn attribute(text: &WithSpan<String>) -> Option<(String, String)> {
     let (name, value) = text.value.split_once('=')?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let good = !name.is_empty() && name.bytes().all(plain) && !value.is_empty();
     good.then(|| (name.to_owned(), value.to_owned()))
 }
 
-pub(super) fn check(table: &TelemetryTable, problems: &mut Problems<'_>) {
+pub(super) fn check(table: &TelemetryTable, problems: &mut FileProblems<'_>) {
     check_endpoint(table, problems);
-    table.authority.iter().for_each(|file| check_place(file, problems));
+    table.ca_file.iter().for_each(|file| check_place(file, problems));
     if let Some(timeout) = table.timeout.as_ref().filter(|timeout| timeout.value.0 > LONGEST_TIMEOUT.0) {
-        let message = format!("`{}` is longer than anybody waits for a collector", timeout.value);
+        let message = format!("`{}` is longer than the limit for a collector", timeout.value);
         problems.add(timeout.span, message, format!("write at most `{LONGEST_TIMEOUT}`"));
     }
     let headers = table.headers.as_ref().map(|named| named.0.as_slice()).unwrap_or_default();
@@ -162,9 +171,9 @@ pub(super) fn check(table: &TelemetryTable, problems: &mut Problems<'_>) {
             format!("write at most {MOST_HEADERS}"),
         );
     }
-    if let Some(resource) = &table.resource {
+    if let Some(resource) = &table.resource_attributes {
         if resource.items.len() > MOST_RESOURCES {
-            let message = format!("`resource` has {} entries", resource.items.len());
+            let message = format!("`resource_attributes` has {} entries", resource.items.len());
             problems.add(resource.span, message, format!("write at most {MOST_RESOURCES}"));
         }
         for text in resource.items.iter().filter(|text| attribute(text).is_none()) {
@@ -174,14 +183,14 @@ pub(super) fn check(table: &TelemetryTable, problems: &mut Problems<'_>) {
     }
 }
 
-fn check_endpoint(table: &TelemetryTable, problems: &mut Problems<'_>) {
+fn check_endpoint(table: &TelemetryTable, problems: &mut FileProblems<'_>) {
     match &table.endpoint {
         Some(endpoint) => {
             if let Err(error) = Endpoint::parse(&endpoint.value) {
                 problems.add(endpoint.span, error.to_string(), error.hint());
             }
         }
-        None if table.head.reading == Reading::Whole => problems.add(
+        None if table.head.reading == ReadStatus::Whole => problems.add(
             table.head.span,
             "nothing is sent without `endpoint`",
             "write `endpoint = \"http://127.0.0.1:4318\"`",
@@ -190,7 +199,7 @@ fn check_endpoint(table: &TelemetryTable, problems: &mut Problems<'_>) {
     }
 }
 
-fn check_header((name, table): &(At<String>, HeaderTable), problems: &mut Problems<'_>) {
+fn check_header((name, table): &(WithSpan<String>, HeaderTable), problems: &mut FileProblems<'_>) {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let lower = name.value.to_ascii_lowercase();
     if !name.value.bytes().all(token) {
@@ -204,7 +213,7 @@ fn check_header((name, table): &(At<String>, HeaderTable), problems: &mut Proble
         (Some(_), Some(file)) => {
             problems.add(file.span, "a header with two values", "write one of `secret` and `file`");
         }
-        (None, None) if table.head.reading == Reading::Whole => {
+        (None, None) if table.head.reading == ReadStatus::Whole => {
             let fix = "write `secret = \"NAME\"`, and keep the value with `ringfence secret set NAME`";
             problems.add(table.head.span, "a header without a value", fix);
         }
@@ -212,10 +221,10 @@ fn check_header((name, table): &(At<String>, HeaderTable), problems: &mut Proble
     }
     table.file.iter().for_each(|file| check_place(file, problems));
     let scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    for given in table.scheme.iter().filter(|given| !given.value.bytes().all(scheme)) {
+    for given in table.prefix.iter().filter(|given| !given.value.bytes().all(scheme)) {
         // Somebody may have written the value here.
         let message =
-            format!("`scheme` ({} bytes, not shown: it may be a value) is not a word", given.value.len());
-        problems.add(given.span, message, "write `scheme = \"Bearer\"`");
+            format!("`prefix` ({} bytes, not shown: it may be a value) is not a word", given.value.len());
+        problems.add(given.span, message, "write `prefix = \"Bearer\"`");
     }
 }

@@ -7,7 +7,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
 use super::super::format::*;
-use super::super::read::Table as _;
+use super::super::toml_reader::TomlTable as _;
 use super::*;
 
 fn repository() -> PathBuf {
@@ -41,7 +41,7 @@ fn every_example_in_policy_md_is_a_policy() {
     assert!(blocks.len() > 5, "{}", blocks.len());
     for block in blocks {
         let files = disk(&[("/p/team.toml", ""), ("/p/camp.json", MANIFEST)]);
-        PolicyFile::load(Role::Operator, Path::new("/p/config.toml"), block.as_bytes(), &files)
+        PolicyFile::load(PolicyFileRole::Operator, Path::new("/p/config.toml"), block.as_bytes(), &files)
             .unwrap_or_else(|error| panic!("{block}\n{error}"));
     }
 }
@@ -55,8 +55,9 @@ fn every_shipped_policy_is_one() {
     for entry in std::fs::read_dir(repository().join("docs/policies")).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
-        let file = PolicyFile::load(Role::Operator, &path, text.as_bytes(), &|path| std::fs::read(path))
-            .unwrap_or_else(|error| panic!("{error}"));
+        let file =
+            PolicyFile::load(PolicyFileRole::Operator, &path, text.as_bytes(), &|path| std::fs::read(path))
+                .unwrap_or_else(|error| panic!("{error}"));
         assert!(
             text.contains("match = ") && text.contains("not_match = "),
             "{}: examples are checked",

@@ -46,7 +46,7 @@ deny = \"a*b\"
             "9:9: `[a` is not a pattern: unclosed character class; missing ']' | put a backslash before a character that stands for itself",
             "11:9: host `https://example.com` contains `/` | give a host name, not a URL",
             "13:8: tool `a*b` has a `*` that is not at its end | write a name, or its beginning and `*`",
-            "14:2: unknown key `nonsense` | known: schema, extends, profile, minimum_profile, agents, workspaces, approvals, daemon, telemetry, commands, approval, access, net, unknown_hosts, backend, container, floor, danger_floor, limits, leaks, root, path, command, tool, env, host",
+            "14:2: unknown key `nonsense` | known: schema, extends, profile, minimum_profile, agents, workspaces, approvals, daemon, telemetry, commands, approval, workspace_access, net, unlisted_hosts, backend, container, required_controls, danger_required_controls, limits, leaks, root, path, command, tool, env, host",
         ]
     );
 }
@@ -64,30 +64,36 @@ const MISTAKES: &[(&str, &str)] = &[
         "1:12: `commands` is a command mode, not a list | write one of `contained` and `listed`; rules about commands are written as `[[command]]`",
     ),
     ("[[commands]]\nallow = \"x\"", "rules about commands are written as `[[command]]`"),
-    ("access = \"nothing\"", "1:10: unknown access `nothing` | known: none, read, write"),
+    ("workspace_access = \"nothing\"", "1:20: unknown access `nothing` | known: none, read, write"),
     ("net = \"\"", "1:7: `net` is empty | write a value, or leave the key out"),
     ("profile = \"a\\u0000b\"", "1:11: `a\\u{0}b` contains a character that cannot be seen"),
     ("[[command]]\ndeny = \"git \\u202e push\"", "contains a character that cannot be seen"),
     ("[agents.\"a\\u200bb\"]", "contains a character that cannot be seen"),
-    ("floor = []", "leave it out to require every control, or name the controls"),
-    ("floor = [\"fs-read\", \"fs-raed\"]", "1:21: unknown control `fs-raed` | did you mean `fs-read`?"),
+    ("required_controls = []", "leave it out to require every control, or name the controls"),
+    (
+        "required_controls = [\"fs-read\", \"fs-raed\"]",
+        "1:33: unknown control `fs-raed` | did you mean `fs-read`?",
+    ),
     ("limits = 5", "1:10: `limits` is a table, not an integer | write `[limits]` and its keys below it"),
     ("[path]\ndeny = \"x\"", "`path` is a list of entries, not a table | write `[[path]]` before each entry"),
     ("agents = 1", "`agents` holds tables by name, not an integer | write `[agents.NAME]`"),
     // Numbers.
-    ("leaks.stored.output = \"hide\"", "unknown action `hide` | known: flag, redact, block, terminate"),
     (
-        "leaks.shapes.files = \"redact\"",
+        "leaks.stored_secrets.output = \"hide\"",
+        "unknown action `hide` | known: flag, redact, block, terminate",
+    ),
+    (
+        "leaks.patterns.files = \"redact\"",
         "it is done as it was judged, or not | write `flag`, `block` or `terminate`",
     ),
-    ("leaks.network = \"flag\"", "unknown key `network` | known: stored, shapes"),
+    ("leaks.network = \"flag\"", "unknown key `network` | known: stored_secrets, patterns"),
     ("limits.memory = \"1m\"", "`1m` is too little memory to start anything | the least is 8m"),
     ("limits.memory = -1", "`-1` is not a size"),
     ("limits.memory = 0x10", "is a size such as \"512m\", not an integer"),
     ("limits.processes = 0", "`0` is not a number of processes | write a number from 1 to 4000000"),
     ("limits.processes = \"5\"", "is a number of processes, not a string"),
     (
-        "limits.open_files = 99999999999999999999999",
+        "limits.max_open_files = 99999999999999999999999",
         "is not a number of files | write a number from 16 to 1048576",
     ),
     ("limits.timeout = \"soon\"", "`soon` is not a time | write for example 30s, 5m or 7d"),
@@ -103,7 +109,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "`commands = \"contained\"` is more than profile `guarded` gives",
     ),
     ("profile = \"strict\"\napproval = \"ask\"", "`approval = \"ask\"` is more than profile `strict` gives"),
-    ("profile = \"strict\"\naccess = \"write\"", "`access = \"write\"` is more than profile `strict` gives"),
+    (
+        "profile = \"strict\"\nworkspace_access = \"write\"",
+        "`workspace_access = \"write\"` is more than profile `strict` gives",
+    ),
     (
         "profile = \"strict\"\nlimits.memory = \"1g\"",
         "`limits.memory = 1g` is more than profile `strict` gives | leave it out, or choose another profile; `strict` gives 512m",
@@ -192,38 +201,40 @@ const MISTAKES: &[(&str, &str)] = &[
         "4:8: `c d` is in `deny` here and in `allow` at 2:17",
     ),
     (
-        "[[command]]\nallow = \"a\"\nallowed = [\"b\"]",
-        "`allowed` means nothing in this entry | it belongs to an entry with `program`",
+        "[[command]]\nallow = \"a\"\nallow_subcommands = [\"b\"]",
+        "`allow_subcommands` means nothing in this entry | it belongs to an entry with `program`",
     ),
     ("[[command]]\nprogram = \"go\"\nexact = true", "`exact` means nothing in this entry"),
     (
-        "[[command]]\nprogram = \"go\"\nallowed = []",
-        "leave `allowed` out for every subcommand, or write `deny` for none",
+        "[[command]]\nprogram = \"go\"\nallow_subcommands = []",
+        "leave `allow_subcommands` out for every subcommand, or write `deny` for none",
     ),
     ("[[command]]\nprogram = \"go build\"", "`go build` is not the name of a program"),
     ("[[command]]\nprogram = \"go\"\n[[command]]\nprogram = \"go\"", "`go` is already in `program` at 2:11"),
-    ("[[command]]\nallow = \"a\"\nhere = \"/etc\"", "`/etc` is not a directory of the workspace"),
-    ("[[command]]\nallow = \"a\"\nhere = \"../x\"", "`../x` is not a directory of the workspace"),
+    ("[[command]]\nallow = \"a\"\nwithin = \"/etc\"", "`/etc` is not a directory of the workspace"),
+    ("[[command]]\nallow = \"a\"\nwithin = \"../x\"", "`../x` is not a directory of the workspace"),
     ("[[command]]\nmanifest = \"x.json\"", "`x.json` cannot be read: entity not found"),
     ("[[command]]\ndeny = \"git push\"\nmatch = \"git pull\"", "does not match its example `git pull`"),
     ("[[command]]\ndeny = \"git push\"\nmatch = \"git $X\"", "a rule is literal"),
     (
-        "[[command]]\nprogram = \"git\"\nblocked = \"push --force\"\nmatch = \"git push --force\"",
+        "[[command]]\nprogram = \"git\"\ndeny_subcommands = \"push --force\"\nmatch = \"git push --force\"",
         "does not match its example `git push --force`",
     ),
     // Tools, variables, hosts.
     ("[[tool]]\nallow = \"*\"", "tool `*` means every tool | name them, or the beginning of their names"),
     ("[[tool]]\nallow = \"x\"\n[[tool]]\ndeny = \"x\"", "`x` is in `deny` here and in `allow` at 2:9"),
-    ("[[env]]\npass = \"*\"", "`*` means every variable | name them, or how their names begin or end"),
-    ("[[env]]\npass = \"A-B\"", "`A-B` is not a variable name"),
+    ("[[env]]\ninherit = \"*\"", "`*` means every variable | name them, or how their names begin or end"),
+    ("[[env]]\ninherit = \"A-B\"", "`A-B` is not a variable name"),
     ("[[env]]\nallow = \"LD_PRELOAD\"", "`LD_PRELOAD` cannot be opened"),
-    ("[[env]]\npass = \"RINGFENCE_X\"", "`RINGFENCE_X` cannot be opened: it is reserved for Ringfence"),
+    ("[[env]]\ninherit = \"RINGFENCE_X\"", "`RINGFENCE_X` cannot be opened: it is reserved for Ringfence"),
     (
-        "[[env]]\npass = \"*_TOKEN\"",
+        "[[env]]\ninherit = \"*_TOKEN\"",
         "`*_TOKEN` would open variables that steer other programs or carry credentials | give their whole names",
     ),
-    ("[[env]]\nallow = \"FOO\"", "`FOO` may be set by every caller already"),
-    ("[[env]]\npass = \"FOO\"\n[[env]]\ndeny = \"foo\"", "`foo` is in `deny` here and in `pass` at 2:8"),
+    (
+        "[[env]]\ninherit = \"FOO\"\n[[env]]\ndeny = \"foo\"",
+        "`foo` is in `deny` here and in `inherit` at 2:11",
+    ),
     ("[[host]]\nallow = \"127.1\"", "host `127.1` is an unusual spelling of `127.0.0.1` | write `127.0.0.1`"),
     ("[[host]]\nallow = \"169.254.169.254\"", "is the metadata service of a cloud"),
     (
@@ -243,13 +254,19 @@ const MISTAKES: &[(&str, &str)] = &[
     ("net = \"full\"\n[[host]]\ndeny = \"x.example\"", "2:1: with `net = \"full\"` nothing holds this rule"),
     // Agents and workspaces.
     ("[agents.x]\nprofile = \"guarded\"", "unknown key `profile`"),
-    ("[agents.x]\ndanger_floor = \"net\"", "cannot lower the floor"),
+    ("[agents.x]\ndanger_required_controls = \"net\"", "cannot lower the floor"),
     ("[[agents.x.command]]\nallow = \"ls\"", "a part for an agent only narrows, and `allow` opens something"),
-    ("[[agents.x.env]]\npass = \"FOO\"", "a part for an agent only narrows, and `pass` opens something"),
+    (
+        "[[agents.x.env]]\ninherit = \"FOO\"",
+        "a part for an agent only narrows, and `inherit` opens something",
+    ),
     ("[workspaces.web]\nnet = \"none\"", "`web` is not the absolute path of a workspace"),
     ("[workspaces.\"/a/../b\"]\nnet = \"none\"", "is not the absolute path of a workspace"),
-    ("[workspaces.\"/a\"]\napproved = \"123\"", "`123` is not a digest"),
-    ("[workspaces.\"/a\"]\napproved = []", "leave `approved` out to approve nothing, or name the digests"),
+    ("[workspaces.\"/a\"]\napproved_digests = \"123\"", "`123` is not a digest"),
+    (
+        "[workspaces.\"/a\"]\napproved_digests = []",
+        "leave `approved_digests` out to approve nothing, or name the digests",
+    ),
     ("extends = \"missing.toml\"", "1:11: `missing.toml` cannot be read"),
 ];
 
@@ -275,7 +292,7 @@ fn what_only_an_operator_says_is_an_error_elsewhere() {
         ("profile = \"danger\"", "cannot choose profile `danger`"),
         ("backend = \"none\"", "cannot choose backend `none`"),
         ("backend = \"external\"", "cannot choose backend `external`"),
-        ("danger_floor = [\"env\"]", "cannot lower the floor"),
+        ("danger_required_controls = [\"env\"]", "cannot lower the floor"),
         ("[workspaces.\"/a\"]\nnet = \"none\"", "says nothing about workspaces"),
         ("[agents.x]\nbackend = \"none\"", "cannot choose backend `none`"),
         ("[[agents.x.tool]]\nallow = \"exec\"", "does not choose the tools of an agent"),
@@ -289,7 +306,7 @@ fn what_only_an_operator_says_is_an_error_elsewhere() {
         "[[path]]\nallow = \"x\"",
         "[[tool]]\nallow = \"exec\"",
         "[[host]]\nallow = \"x.example\"",
-        "[[env]]\npass = \"FOO\"",
+        "[[env]]\ninherit = \"FOO\"",
         "[[command]]\nprogram = \"go\"",
     ] {
         let error = session(text).unwrap_err();
@@ -300,15 +317,16 @@ fn what_only_an_operator_says_is_an_error_elsewhere() {
 
 #[test]
 fn a_file_that_is_no_text_says_where() {
-    let error = PolicyFile::parse(Role::Operator, Path::new("c.toml"), b"a = 1\n\nb = \"\xff\"").unwrap_err();
+    let error = PolicyFile::parse(PolicyFileRole::Operator, Path::new("c.toml"), b"a = 1\n\nb = \"\xff\"")
+        .unwrap_err();
     assert_eq!(error.to_string(), "c.toml:3:1: the file is not UTF-8\n  = save it as UTF-8");
-    let error =
-        PolicyFile::parse(Role::Operator, Path::new("c.toml"), &vec![b'#'; MAX_BYTES + 1]).unwrap_err();
+    let error = PolicyFile::parse(PolicyFileRole::Operator, Path::new("c.toml"), &vec![b'#'; MAX_BYTES + 1])
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         "c.toml:1:1: the file has 1048577 bytes; the most is 1048576\n  = split it, and name the parts in `extends`"
     );
-    assert!(PolicyFile::parse(Role::Operator, Path::new("c.toml"), &vec![b'#'; MAX_BYTES]).is_ok());
+    assert!(PolicyFile::parse(PolicyFileRole::Operator, Path::new("c.toml"), &vec![b'#'; MAX_BYTES]).is_ok());
 }
 
 #[test]
@@ -363,6 +381,6 @@ fn an_excerpt_never_reaches_a_terminal_raw() {
     let wide = format!("profile = \"x\" # {}", "y".repeat(10_000));
     assert!(operator(&wide).unwrap_err().to_string().len() < 500);
     let numbers: String = (0..2000).map(|at| format!("{at}, ")).collect();
-    let error = operator(&format!("floor = [{numbers}]")).unwrap_err().to_string();
+    let error = operator(&format!("required_controls = [{numbers}]")).unwrap_err().to_string();
     assert!(error.lines().all(|line| line.chars().count() < 200), "{error}");
 }

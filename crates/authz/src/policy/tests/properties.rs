@@ -2,12 +2,12 @@
 //! merged policy.
 
 use proptest::prelude::*;
-use ringfence_types::{Call, Decision, Exec, Fetch, FileCall, Root, StandardInput, ToolCall};
+use ringfence_types::{Call, Decision, ExecCall, FetchCall, FileCall, Root, StandardInput, ToolCall};
 
-use super::super::limits::{Amount, Limit};
+use super::super::limits::{LimitAmount, LimitKey};
 use super::*;
-use crate::env::Attendance;
-use crate::facts::Table;
+use crate::env::ApproverPresence;
+use crate::host_facts::FakeHost;
 use crate::hosts::judge_url;
 use crate::tools::judge_tool_of;
 use crate::{Action, env, judge};
@@ -243,7 +243,7 @@ impl Part {
             match denied {
                 Some(true) => text.push_str(&format!("[[{prefix}env]]\ndeny = \"{pattern}\"\n")),
                 Some(false) if kind.opens() => {
-                    text.push_str(&format!("[[{prefix}env]]\npass = \"{pattern}\"\n"))
+                    text.push_str(&format!("[[{prefix}env]]\ninherit = \"{pattern}\"\n"))
                 }
                 _ => {}
             }
@@ -254,8 +254,8 @@ impl Part {
             }
         }
         match self.go.filter(|_| kind.opens()) {
-            Some(true) => text.push_str("[[command]]\nprogram = \"go\"\nallowed = \"build\"\n"),
-            Some(false) => text.push_str("[[command]]\nprogram = \"go\"\nblocked = \"install\"\n"),
+            Some(true) => text.push_str("[[command]]\nprogram = \"go\"\nallow_subcommands = \"build\"\n"),
+            Some(false) => text.push_str("[[command]]\nprogram = \"go\"\ndeny_subcommands = \"install\"\n"),
             None => {}
         }
         text
@@ -272,11 +272,11 @@ impl Part {
     }
 }
 
-fn for_agent() -> Flags {
-    Flags { agent: Some("a".to_owned()), ..flags() }
+fn for_agent() -> StartupFlags {
+    StartupFlags { agent: Some("a".to_owned()), ..flags() }
 }
 
-fn machine() -> Table {
+fn machine() -> FakeHost {
     let programs = ["ls", "cat", "git", "npm", "make", "rm", "go", "sh", "env"];
     let paths = [
         "/usr/bin/ls",
@@ -289,11 +289,11 @@ fn machine() -> Table {
         "/usr/bin/sh",
         "/usr/bin/env",
     ];
-    Table { programs: programs.into_iter().zip(paths).collect(), ..Table::default() }
+    FakeHost { programs: programs.into_iter().zip(paths).collect(), ..FakeHost::default() }
 }
 
 /// Everything that can be asked of a policy, as numbers: the higher, the stricter.
-fn strictness(effective: &Effective) -> Vec<(String, u64)> {
+fn strictness(effective: &EffectivePolicy) -> Vec<(String, u64)> {
     let policy = &effective.policy;
     let mut seen: Vec<(String, u64)> = Vec::new();
     let mut see = |what: String, strict: u64| seen.push((what, strict));
@@ -303,9 +303,9 @@ fn strictness(effective: &Effective) -> Vec<(String, u64)> {
     for file in FILES {
         see(
             format!("read {file}"),
-            decided(effective, Call::File(FileCall::Read { path: Bytes::from(file) })) as u64,
+            decided(effective, Call::File(FileCall::Read { path: ByteString::from(file) })) as u64,
         );
-        let write = FileCall::Write { path: Bytes::from(file), sha256: String::new(), bytes: 0 };
+        let write = FileCall::Write { path: ByteString::from(file), sha256: String::new(), bytes: 0 };
         see(format!("write {file}"), decided(effective, Call::File(write)) as u64);
     }
     for place in PLACES {
@@ -321,8 +321,8 @@ fn strictness(effective: &Effective) -> Vec<(String, u64)> {
         see(format!("set {name}"), u64::from(!is_settable(policy, name)));
         see(format!("pass {name}"), u64::from(!is_passed(policy, name)));
     }
-    for limit in Limit::ALL {
-        let amount = if let Amount::Of(amount) = limit.of(&policy.limits) { amount } else { u64::MAX };
+    for limit in LimitKey::ALL {
+        let amount = if let LimitAmount::Of(amount) = limit.of(&policy.limits) { amount } else { u64::MAX };
         see(limit.key().to_owned(), u64::MAX - amount);
     }
     for control in Control::ALL {
@@ -341,45 +341,46 @@ fn strictness(effective: &Effective) -> Vec<(String, u64)> {
 }
 
 fn exec(argv: &[&str]) -> Call {
-    let argv = argv.iter().map(|arg| Bytes::from(*arg)).collect();
-    Call::Exec(Exec {
+    let argv = argv.iter().map(|arg| ByteString::from(*arg)).collect();
+    Call::Exec(ExecCall {
         argv,
-        cwd: Bytes::from(WORKSPACE),
+        cwd: ByteString::from(WORKSPACE),
         env: Vec::new(),
+        ceiling: None,
         net: NetMode::None,
         stdin: StandardInput::None,
     })
 }
 
-fn decided(effective: &Effective, call: Call) -> Decision {
+fn decided(effective: &EffectivePolicy, call: Call) -> Decision {
     // Whether a network mode can be had at all is not what is asked here.
     let policy = Policy { net: NetMode::None, ..effective.policy.clone() };
-    let mut roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
+    let mut roots = vec![Root { path: ByteString::from(WORKSPACE), access: policy.access }];
     roots.extend(effective.roots.clone());
     judge(&policy, &Action::new(call, roots), &machine())
         .map_or(Decision::Deny, |judgement| judgement.decision())
 }
 
-fn access_at(effective: &Effective, place: &str) -> Access {
-    let own = Root { path: Bytes::from(WORKSPACE), access: effective.policy.access };
+fn access_at(effective: &EffectivePolicy, place: &str) -> Access {
+    let own = Root { path: ByteString::from(WORKSPACE), access: effective.policy.access };
     let all = effective.roots.iter().chain([&own]);
     let around = all.filter(|root| Path::new(place).starts_with(root.path.as_path()));
     around.max_by_key(|root| root.path.as_slice().len()).map_or(Access::None, |root| root.access)
 }
 
 fn is_settable(policy: &Policy, name: &str) -> bool {
-    env::check_addition(&Bytes::from(name), &Bytes::from("1"), &policy.rules.env).is_ok()
+    env::check_addition(&ByteString::from(name), &ByteString::from("1"), &policy.rules.env).is_ok()
 }
 
 fn is_passed(policy: &Policy, name: &str) -> bool {
-    let host = [(Bytes::from(name), Bytes::from("1"))];
-    env::base(&host, Attendance::Terminal, &policy.rules.env)
+    let host = [(ByteString::from(name), ByteString::from("1"))];
+    env::base(&host, ApproverPresence::Terminal, &policy.rules.env)
         .iter()
-        .any(|(passed, _)| *passed == Bytes::from(name))
+        .any(|(passed, _)| *passed == ByteString::from(name))
 }
 
-fn all_roots(effective: &Effective) -> Vec<Root> {
-    let own = Root { path: Bytes::from(WORKSPACE), access: effective.policy.access };
+fn all_roots(effective: &EffectivePolicy) -> Vec<Root> {
+    let own = Root { path: ByteString::from(WORKSPACE), access: effective.policy.access };
     [&[own], effective.roots.as_slice()].concat()
 }
 
@@ -389,7 +390,7 @@ fn any_part() -> impl Strategy<Value = (Kind, Part)> {
 }
 
 /// What a session may do by everything that it is judged by, as numbers: the higher, the stricter.
-fn judged(effective: &Effective) -> Vec<(String, u64)> {
+fn judged(effective: &EffectivePolicy) -> Vec<(String, u64)> {
     let mut seen: Vec<(String, u64)> = Vec::new();
     let mut see = |what: String, strict: u64| seen.push((what, strict));
     for argv in ARGVS {
@@ -397,13 +398,13 @@ fn judged(effective: &Effective) -> Vec<(String, u64)> {
     }
     for name in NAMES {
         let Call::Exec(plain) = exec(ARGVS[0]) else { continue };
-        let env = vec![(Bytes::from(name), Bytes::from("1"))];
-        see(format!("set {name}"), decided(effective, Call::Exec(Exec { env, ..plain })) as u64);
+        let env = vec![(ByteString::from(name), ByteString::from("1"))];
+        see(format!("set {name}"), decided(effective, Call::Exec(ExecCall { env, ..plain })) as u64);
     }
     for file in FILES {
-        let read = FileCall::Read { path: Bytes::from(file) };
+        let read = FileCall::Read { path: ByteString::from(file) };
         see(format!("read {file}"), decided(effective, Call::File(read)) as u64);
-        let write = FileCall::Write { path: Bytes::from(file), sha256: String::new(), bytes: 0 };
+        let write = FileCall::Write { path: ByteString::from(file), sha256: String::new(), bytes: 0 };
         see(format!("write {file}"), decided(effective, Call::File(write)) as u64);
     }
     for place in PLACES {
@@ -417,15 +418,18 @@ fn judged(effective: &Effective) -> Vec<(String, u64)> {
         );
     }
     for url in URLS {
-        let action =
-            Action::new(Call::Fetch(Fetch::new("GET".to_owned(), url.to_owned())), effective.roots.clone());
+        let action = Action::new(
+            Call::Fetch(FetchCall::new("GET".to_owned(), url.to_owned())),
+            // An action without any root is refused, and a session has its workspace at least.
+            all_roots(effective),
+        );
         let judgement = judge(&effective.policy, &action, &machine());
         let decision = judgement.map_or(Decision::Deny, |judgement| judgement.decision());
         see(url.to_owned(), decision as u64);
     }
-    for limit in Limit::ALL {
+    for limit in LimitKey::ALL {
         let amount =
-            if let Amount::Of(amount) = limit.of(&effective.policy.limits) { amount } else { u64::MAX };
+            if let LimitAmount::Of(amount) = limit.of(&effective.policy.limits) { amount } else { u64::MAX };
         see(limit.key().to_owned(), u64::MAX - amount);
     }
     for control in Control::ALL {
@@ -448,7 +452,7 @@ proptest! {
             merged(&for_agent(), &files).ok()
         };
         let (Some(began), Some(now)) = (read(&before), read(&after)) else { return Ok(()) };
-        let held = Effective {
+        let held = EffectivePolicy {
             policy: now.policy.clone().held_to(&began.policy),
             roots: roots_held_to(&all_roots(&now), &all_roots(&began)).split_off(1),
             ..now.clone()
@@ -481,7 +485,7 @@ proptest! {
     #[test]
     fn c10_an_approval_is_all_that_a_workspace_file_gains(operator_part in part(), file in part()) {
         let (Some(operator_file), Some(file)) = (operator_part.file(Kind::Operator), file.file(Kind::Workspace)) else { return Ok(()) };
-        let approving = operator(&format!("[workspaces.\"{WORKSPACE}\"]\napproved = \"{}\"", file.seal())).unwrap();
+        let approving = operator(&format!("[workspaces.\"{WORKSPACE}\"]\napproved_digests = \"{}\"", file.seal())).unwrap();
         let alone = merged(&for_agent(), std::slice::from_ref(&operator_file));
         let unapproved = merged(&for_agent(), &[operator_file.clone(), file.clone()]);
         let approved = merged(&for_agent(), &[operator_file, approving, file]);
@@ -519,7 +523,7 @@ struct Naive<'a> {
 }
 
 impl Naive<'_> {
-    fn compare(&self, effective: &Effective) -> Result<(), TestCaseError> {
+    fn compare(&self, effective: &EffectivePolicy) -> Result<(), TestCaseError> {
         let policy = &effective.policy;
         for file in FILES {
             let merged = policy.rules.paths.reading(Path::new(file)).decision();
@@ -588,7 +592,7 @@ impl Naive<'_> {
         let matches = |pattern: &str| {
             pattern == tool || pattern.strip_suffix('*').is_some_and(|start| tool.starts_with(start))
         };
-        let bare = Policy { rules: Rules::default(), approval: ApprovalMode::Ask, ..policy.clone() };
+        let bare = Policy { rules: PolicyRules::default(), approval: ApprovalMode::Ask, ..policy.clone() };
         let given = judge_tool_of(&bare, None, tool);
         let known = !given.rule.starts_with("tools.");
         let by = |kind: Kind| self.of(kind).flat_map(|part| Self::rules(part, matches)).collect::<Vec<_>>();
@@ -648,7 +652,7 @@ impl Naive<'_> {
         let minimum =
             self.parts.iter().filter(|(kind, _)| *kind != Kind::Agent).filter_map(|(_, part)| part.minimum);
         let chosen = minimum.chain([own]).max_by_key(|profile| profile.strictness()).unwrap();
-        let size = |at: usize| SIZES[at].parse::<ringfence_types::units::Size>().unwrap().0;
+        let size = |at: usize| SIZES[at].parse::<ringfence_types::units::ByteSize>().unwrap().0;
         let start = limits(chosen);
         let mut memory =
             self.of(Kind::Operator).find_map(|part| part.memory).map_or(start.memory_bytes, size);

@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn every_key_is_read() {
     let file = operator(EVERYTHING).unwrap_or_else(|error| panic!("{error}"));
-    let flags = Flags { agent: Some("claude-code".to_owned()), ..flags() };
+    let flags = StartupFlags { agent: Some("claude-code".to_owned()), ..flags() };
     let effective = merged(&flags, &[file]).unwrap_or_else(|error| panic!("{error}"));
     let policy = &effective.policy;
     assert_eq!(
@@ -31,21 +31,21 @@ profile = "guarded"
 minimum_profile = "workspace"
 commands = "listed"
 approval = "ask"
-access = "read"
+workspace_access = "read"
 net = "filtered"
 backend = "native"
-floor = ["fs-read", "net"]
+required_controls = ["fs-read", "net"]
 
 [limits]
 memory = "512m"
 processes = 50
 cpus = 0.5
 cpu_time = "1h"
-open_files = 128
+max_open_files = 128
 file_size = "100m"
 tmp_size = 1048576
 timeout = "30s"
-output = "1m"
+max_output = "1m"
 
 [[root]]
 path = "/srv/data"
@@ -79,12 +79,12 @@ deny = ["git", "push", "--force"]
 [[command]]
 ask = [["git", "commit"]]
 exact = true
-here = "web"
+within = "web"
 
 [[command]]
 program = "go"
-allowed = ["build", "test"]
-blocked = "install"
+allow_subcommands = ["build", "test"]
+deny_subcommands = "install"
 match = ["go build ./...", "go test"]
 not_match = ["go install x", "go get y"]
 
@@ -92,7 +92,7 @@ not_match = ["go install x", "go get y"]
 allow = ["mcp__github__*"]
 
 [[env]]
-pass = ["NODE_ENV", "CI_*"]
+inherit = ["NODE_ENV", "CI_*"]
 
 [[env]]
 deny = "*_TOKEN"
@@ -111,7 +111,7 @@ allow = "read_file"
 
 [workspaces."~/web"]
 limits.memory = "1g"
-approved = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+approved_digests = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 [workspaces."/elsewhere"]
 profile = "strict"
@@ -153,8 +153,9 @@ fn extended_files_are_the_base() {
         ("/etc/rf/../org.toml", "approval = \"never\"\nnet = \"full\"\nlimits.processes = 7\n"),
     ]);
     let own = "extends = [\"team.toml\"]\nprofile = \"workspace\"\n[[command]]\nallow = \"make all\"\n";
-    let file = PolicyFile::load(Role::Operator, Path::new("/etc/rf/config.toml"), own.as_bytes(), &files)
-        .unwrap_or_else(|error| panic!("{error}"));
+    let file =
+        PolicyFile::load(PolicyFileRole::Operator, Path::new("/etc/rf/config.toml"), own.as_bytes(), &files)
+            .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(file.digests().len(), 3);
     let effective = merged(&flags(), &[file]).unwrap();
     assert_eq!(effective.policy.profile, Profile::Workspace, "itself before its base");
@@ -172,15 +173,20 @@ fn extended_files_are_the_base() {
 fn extending_ends() {
     let circle = disk(&[("/a.toml", "extends = \"b.toml\""), ("/b.toml", "extends = \"./c/../a.toml\"")]);
     let error =
-        PolicyFile::load(Role::Operator, Path::new("/a.toml"), b"extends = \"b.toml\"", &circle).unwrap_err();
+        PolicyFile::load(PolicyFileRole::Operator, Path::new("/a.toml"), b"extends = \"b.toml\"", &circle)
+            .unwrap_err();
     assert_eq!(lines(&error), ["1:11: `/a.toml` extends itself | leave it out"]);
 
     let chain: Vec<(String, String)> =
         (1..20).map(|at| (format!("/{at}.toml"), format!("extends = \"{}.toml\"", at + 1))).collect();
     let chain: Vec<(&str, &str)> = chain.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    let error =
-        PolicyFile::load(Role::Operator, Path::new("/0.toml"), b"extends = \"1.toml\"", &disk(&chain))
-            .unwrap_err();
+    let error = PolicyFile::load(
+        PolicyFileRole::Operator,
+        Path::new("/0.toml"),
+        b"extends = \"1.toml\"",
+        &disk(&chain),
+    )
+    .unwrap_err();
     assert_eq!(lines(&error), ["1:11: `/9.toml` is extended through more than 8 files | leave it out"]);
 
     let diamond = disk(&[
@@ -189,7 +195,7 @@ fn extending_ends() {
         ("/d.toml", "[[command]]\nask = \"make\"\n"),
     ]);
     let file = PolicyFile::load(
-        Role::Operator,
+        PolicyFileRole::Operator,
         Path::new("/a.toml"),
         b"extends = [\"b.toml\", \"c.toml\"]",
         &diamond,
@@ -203,8 +209,13 @@ fn extending_ends() {
         let name = path.file_stem().unwrap().display();
         Ok(format!("extends = [\"{name}a.toml\", \"{name}b.toml\", \"{name}c.toml\"]").into_bytes())
     };
-    let error = PolicyFile::load(Role::Operator, Path::new("/a.toml"), b"extends = \"b.toml\"", &everything)
-        .unwrap_err();
+    let error = PolicyFile::load(
+        PolicyFileRole::Operator,
+        Path::new("/a.toml"),
+        b"extends = \"b.toml\"",
+        &everything,
+    )
+    .unwrap_err();
     assert_eq!(read.get(), 63, "{error}");
 }
 
@@ -219,8 +230,9 @@ fn s000_22_a_manifest_lists_what_may_run() {
         match = [\"camp status --short\", \"camp project\", \"camp project list --all\"]\n\
         not_match = [\"camp project delete x\", \"camp project secret\", \"camp hidden\", \"camp\"]\n";
     let files = disk(&[("/p/camp.json", manifest)]);
-    let file = PolicyFile::load(Role::Operator, Path::new("/p/config.toml"), text.as_bytes(), &files)
-        .unwrap_or_else(|error| panic!("{error}"));
+    let file =
+        PolicyFile::load(PolicyFileRole::Operator, Path::new("/p/config.toml"), text.as_bytes(), &files)
+            .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(file.digests().len(), 2, "what is approved covers the manifest");
     let settings = merged(&flags(), &[file]).unwrap().settings;
     assert!(settings.iter().any(|setting| setting.key == "command.manifest" && setting.value == "camp"));
@@ -234,8 +246,9 @@ fn s000_22_a_manifest_lists_what_may_run() {
         ),
     ] {
         let files = disk(&[("/p/camp.json", manifest)]);
-        let error = PolicyFile::load(Role::Operator, Path::new("/p/config.toml"), text.as_bytes(), &files)
-            .unwrap_err();
+        let error =
+            PolicyFile::load(PolicyFileRole::Operator, Path::new("/p/config.toml"), text.as_bytes(), &files)
+                .unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
     }
 }
@@ -247,10 +260,10 @@ fn c10_only_an_operator_names_files_elsewhere() {
         let text = format!("extends = \"{name}\"\n[[command]]\nmanifest = \"{name}\"\n");
         let load =
             |role| PolicyFile::load(role, Path::new(".ringfence/policy.toml"), text.as_bytes(), &everywhere);
-        let error = load(Role::Workspace).unwrap_err();
+        let error = load(PolicyFileRole::Workspace).unwrap_err();
         assert_eq!(error.problems().len(), 2, "{error}");
         assert!(error.to_string().contains("is not below the directory of this file"), "{error}");
-        let error = load(Role::Operator).unwrap_err();
+        let error = load(PolicyFileRole::Operator).unwrap_err();
         assert!(!error.to_string().contains("is not below"), "{error}");
     }
 }

@@ -1,18 +1,20 @@
 use ringfence_types::Quorum;
-use ringfence_types::units::Duration;
+use ringfence_types::units::HumanDuration;
 
-use super::super::settings::{ApprovalSettings, Channel, DaemonSettings, Settings, Tls, Webhook, settings};
+use super::super::settings::{
+    ApprovalSettings, DaemonSettings, NotifyChannel, OperatorSettings, TlsSettings, WebhookSettings, settings,
+};
 use super::*;
 
 const HOME: &str = "/home/ann";
 
-fn read(text: &str) -> Settings {
+fn read(text: &str) -> OperatorSettings {
     settings(&[operator(text).unwrap()], Some(Path::new(HOME)))
 }
 
 #[test]
 fn what_nobody_says_is_the_default() {
-    assert_eq!(read(""), Settings::default());
+    assert_eq!(read(""), OperatorSettings::default());
     assert_eq!(settings(&[], None).approvals.quorum, Quorum { approve: 1, deny: 1 });
 }
 
@@ -22,36 +24,39 @@ fn every_key_is_read() {
 [approvals]
 timeout = \"3m\"
 quorum = { approve = 2 }
-reason = \"required\"
-grant_expiry = \"7d\"
+require_reason = true
+grant_lifetime = \"7d\"
 notify = [\"desktop\", \"webhook\"]
 webhook = { url = \"https://a.test/x\", secret_file = \"~/secret\" }
 ";
-    let Settings { approvals, .. } = read(text);
+    let OperatorSettings { approvals, .. } = read(text);
     let expected = ApprovalSettings {
-        timeout: Some(Duration(180_000)),
+        timeout: Some(HumanDuration(180_000)),
         quorum: Quorum { approve: 2, deny: 1 },
         reason_required: true,
-        grant_expiry: Some(Duration(7 * 86_400_000)),
-        notify: vec![Channel::Desktop, Channel::Webhook],
-        webhook: Some(Webhook { url: "https://a.test/x".to_owned(), secret_file: "/home/ann/secret".into() }),
+        grant_lifetime: Some(HumanDuration(7 * 86_400_000)),
+        notify: vec![NotifyChannel::Desktop, NotifyChannel::Webhook],
+        webhook: Some(WebhookSettings {
+            url: "https://a.test/x".to_owned(),
+            secret_file: "/home/ann/secret".into(),
+        }),
     };
     assert_eq!(approvals, expected);
 }
 
 #[test]
 fn a_file_counts_before_what_it_extends_and_key_by_key() {
-    let files = disk(&[("/p/team.toml", "[approvals]\ntimeout = \"1m\"\nreason = \"required\"\n")]);
+    let files = disk(&[("/p/team.toml", "[approvals]\ntimeout = \"1m\"\nrequire_reason = true\n")]);
     let own = b"extends = [\"team.toml\"]\n[approvals]\ntimeout = \"2m\"\n";
-    let file = PolicyFile::load(Role::Operator, Path::new("/p/config.toml"), own, &files).unwrap();
+    let file = PolicyFile::load(PolicyFileRole::Operator, Path::new("/p/config.toml"), own, &files).unwrap();
     let approvals = settings(&[file], None).approvals;
-    assert_eq!((approvals.timeout, approvals.reason_required), (Some(Duration(120_000)), true));
+    assert_eq!((approvals.timeout, approvals.reason_required), (Some(HumanDuration(120_000)), true));
 }
 
 #[test]
 fn only_an_operator_says_it() {
     let key = "[approvals]\ntimeout = \"1h\"\n";
-    for role in [Role::Workspace, Role::Session] {
+    for role in [PolicyFileRole::Workspace, PolicyFileRole::Session] {
         let error = PolicyFile::parse(role, Path::new("/w/policy.toml"), key.as_bytes()).unwrap_err();
         assert!(error.to_string().contains("says nothing about"), "{error}");
     }
@@ -94,7 +99,8 @@ fn the_digest_changes_with_what_holds_and_not_with_stored_answers() {
     assert_eq!(none, digest(&[]));
     assert_ne!(none, digest(std::slice::from_ref(&deny)));
     let rules = format!("[[workspaces.\"{WORKSPACE}\".command]]\nallow = \"make\"\n");
-    let grant = PolicyFile::parse(Role::Operator, &crate::grant_file("gr_1"), rules.as_bytes()).unwrap();
+    let grant =
+        PolicyFile::parse(PolicyFileRole::Operator, &crate::grant_file("gr_1"), rules.as_bytes()).unwrap();
     assert_eq!(none, digest(std::slice::from_ref(&grant)));
     let effective = merged(&flags(), &[grant]).unwrap();
     let origin = effective.settings.iter().find_map(|setting| setting.origin.clone()).unwrap();
@@ -112,7 +118,7 @@ fn the_daemon_listens_where_it_is_told_to_and_nowhere_else() {
         (hosts, origins),
         (vec!["box.example".to_owned()], vec!["https://console.example".to_owned()])
     );
-    assert_eq!(tls, Tls::Files { certificate: "/c.pem".into(), key: "/home/ann/k.pem".into() });
+    assert_eq!(tls, TlsSettings::Files { certificate: "/c.pem".into(), key: "/home/ann/k.pem".into() });
     let plain = read("[daemon]\nlisten = \"127.0.0.1:7420\"\n").daemon;
     assert_eq!(plain.listen.unwrap().to_string(), "http://127.0.0.1:7420");
 }
@@ -144,7 +150,7 @@ fn s003_22_an_address_that_others_reach_takes_tls() {
         assert!(problem(text).contains(part), "{text}: {}", problem(text));
     }
     let theirs = b"[daemon]\nlisten = \"127.0.0.1:1\"\n";
-    let error = PolicyFile::parse(Role::Workspace, Path::new("policy.toml"), theirs).unwrap_err();
+    let error = PolicyFile::parse(PolicyFileRole::Workspace, Path::new("policy.toml"), theirs).unwrap_err();
     assert!(error.to_string().contains("says nothing about `daemon`"), "{error}");
 }
 

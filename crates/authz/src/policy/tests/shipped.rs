@@ -1,21 +1,21 @@
 //! The policies in `docs/policies` in use: quiet for what people do all day, and no more open than they say.
 
-use ringfence_types::{Call, Decision, Exec, Root, StandardInput};
+use ringfence_types::{Call, Decision, ExecCall, Root, StandardInput};
 
 use super::*;
-use crate::facts::{Facts, PathKind, Table};
+use crate::host_facts::{FakeHost, HostFacts, PathKind};
 use crate::{Action, judge};
 
 /// A machine on which every program is installed.
 struct Everything;
 
-impl Facts for Everything {
+impl HostFacts for Everything {
     fn program(&self, name: &[u8], _cwd: &Path) -> Option<PathBuf> {
-        Some(Path::new("/usr/bin").join(Bytes::from(name).as_path()))
+        Some(Path::new("/usr/bin").join(ByteString::from(name).as_path()))
     }
 
     fn real_path(&self, path: &Path) -> PathBuf {
-        Table::default().real_path(path)
+        FakeHost::default().real_path(path)
     }
 
     fn kind(&self, _path: &Path) -> PathKind {
@@ -29,18 +29,19 @@ impl Facts for Everything {
 
 fn decided(policy: &str, command: &str) -> Decision {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/policies").join(policy);
-    let file = PolicyFile::parse(Role::Operator, &path, &std::fs::read(&path).unwrap()).unwrap();
+    let file = PolicyFile::parse(PolicyFileRole::Operator, &path, &std::fs::read(&path).unwrap()).unwrap();
     let policy = merged(&flags(), &[file]).unwrap().policy;
-    let words = super::super::words::split(command).unwrap();
-    let argv = words.iter().map(|word| Bytes::from(word.as_str())).collect();
-    let call = Call::Exec(Exec {
+    let words = super::super::command_words::split(command).unwrap();
+    let argv = words.iter().map(|word| ByteString::from(word.as_str())).collect();
+    let call = Call::Exec(ExecCall {
         argv,
-        cwd: Bytes::from(WORKSPACE),
+        cwd: ByteString::from(WORKSPACE),
         env: Vec::new(),
+        ceiling: None,
         net: NetMode::None,
         stdin: StandardInput::None,
     });
-    let roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
+    let roots = vec![Root { path: ByteString::from(WORKSPACE), access: policy.access }];
     judge(&policy, &Action::new(call, roots), &Everything)
         .map_or(Decision::Deny, |judgement| judgement.decision())
 }

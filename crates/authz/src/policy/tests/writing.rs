@@ -23,11 +23,11 @@ fn a_digest_is_approved_once() {
     assert!(one.contains("# the shop") && one.contains("limits.memory = \"2g\"   "), "{one}");
     assert_eq!(with_approved(&one, path, &digest).unwrap(), one);
     let two = with_approved(&one, path, &other).unwrap();
-    assert!(two.contains(&format!("approved = [\"{digest}\", \"{other}\"]")), "{two}");
-    let single = format!("[workspaces.\"/new\"]\napproved = \"{digest}\"\n");
+    assert!(two.contains(&format!("approved_digests = [\"{digest}\", \"{other}\"]")), "{two}");
+    let single = format!("[workspaces.\"/new\"]\napproved_digests = \"{digest}\"\n");
     assert!(with_approved(&single, Path::new("/new"), &other).unwrap().contains(&other));
     let fresh = with_approved("", path, &digest).unwrap();
-    assert_eq!(fresh, format!("[workspaces.\"{WORKSPACE}\"]\napproved = [\"{digest}\"]\n"));
+    assert_eq!(fresh, format!("[workspaces.\"{WORKSPACE}\"]\napproved_digests = [\"{digest}\"]\n"));
     for text in [one, two, fresh] {
         assert!(operator(&text).is_ok(), "{text}");
     }
@@ -46,6 +46,6 @@ fn what_cannot_be_written_is_refused() {
     }
     use std::os::unix::ffi::OsStrExt as _;
     let odd = Path::new(std::ffi::OsStr::from_bytes(b"/w\xff"));
-    assert!(matches!(with_approved("", odd, &digest), Err(WriteError::Unwritable(_))));
-    assert!(matches!(with_approved("", Path::new("/w"), "123"), Err(WriteError::Digest(_))));
+    assert!(matches!(with_approved("", odd, &digest), Err(PolicyWriteError::Unwritable(_))));
+    assert!(matches!(with_approved("", Path::new("/w"), "123"), Err(PolicyWriteError::Digest(_))));
 }

@@ -1,19 +1,19 @@
-//! Waiting for questions in a terminal that somebody leaves open, and answering them there.
+//! `ringfence approvals watch`: waits for approvals in an open terminal and answers them there.
 
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use ringfence_runtime::Heard;
-use ringfence_runtime::approval::{Awaited, watching};
-use ringfence_runtime::ledger::ApprovalDecision;
+use ringfence_ledger::ApprovalDecision;
+use ringfence_runtime::ApproverReply;
+use ringfence_runtime::approvals::{WaiterStatus, watching};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
-use super::place::Asked;
-use super::{Desk, Form, GONE, Question};
-use crate::approval::{Need, Terminal};
+use super::backend::ApprovalEntry;
+use super::{ApprovalClient, ApprovalEntryJson, GONE, OutputFormat};
+use crate::approval::{ControllingTerminal, OperatorRequirement};
 use crate::args::FAILED;
 use crate::commands::run::print_json;
 use crate::error;
@@ -22,27 +22,28 @@ use crate::output::{note, say};
 
 const LOOK: Duration = Duration::from_millis(200);
 
-pub(super) fn run(desk: Desk, form: Form) -> Result<ExitCode, ExitCode> {
-    let need = if form == Form::Json { Need::Nothing } else { Need::Terminal };
+pub(super) fn run(desk: ApprovalClient, form: OutputFormat) -> Result<ExitCode, ExitCode> {
+    let need =
+        if form == OutputFormat::Json { OperatorRequirement::Nothing } else { OperatorRequirement::Terminal };
     let _operator = desk.operator(need, "watch for questions")?;
-    // Also where a daemon runs: commands that are not its own ask whether somebody watches.
+    // Also with a daemon: commands outside the daemon check whether an operator watches.
     let state_dir = host::state_dir(&desk.environment).map_err(|error| error::failed(&error, None))?;
     let held = watching(&state_dir)
-        .map_err(|error| error::failed_text(&format!("cannot say that somebody watches: {error}"), None))?;
-    if form == Form::People {
+        .map_err(|error| error::failed_text(&format!("cannot announce this approver: {error}"), None))?;
+    if form == OutputFormat::Text {
         say!("waiting for questions; Ctrl-C ends it");
     }
-    let mut watch = Watch { desk, form, open: Vec::new() };
+    let mut watch = ApprovalWatcher { desk, form, open: Vec::new() };
     while is_read() {
         watch.look()?;
         thread::sleep(LOOK);
     }
-    // Until here somebody was there.
+    // The operator counts as watching until here.
     drop(held);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether anybody is at the other end of standard output: a stream that nobody reads reaches nobody.
+/// Whether standard output still has a reader; otherwise no person sees the approvals.
 fn is_read() -> bool {
     let out = std::io::stdout();
     let mut ready = [PollFd::from_borrowed_fd(out.as_fd(), PollFlags::empty())];
@@ -52,35 +53,36 @@ fn is_read() -> bool {
     polled.is_err() || !out.revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
 }
 
-struct Watch {
-    desk: Desk,
-    form: Form,
-    /// What was shown and not answered yet.
-    open: Vec<Asked>,
+struct ApprovalWatcher {
+    desk: ApprovalClient,
+    form: OutputFormat,
+    /// Shown and not decided yet.
+    open: Vec<ApprovalEntry>,
 }
 
-impl Watch {
+impl ApprovalWatcher {
     fn look(&mut self) -> Result<(), ExitCode> {
         let pending = match self.desk.place.pending() {
-            // The next look is at whoever is there by then: another daemon, or the ledger itself.
+            // The next look uses whatever runs then: another daemon, or the ledger itself.
             Err(error) if error.is_gone() => {
-                self.desk = Desk::open()?;
+                self.desk = ApprovalClient::open()?;
                 return Ok(());
             }
             pending => pending.map_err(|error| error.told(FAILED))?,
         };
         let is_open = |id: &str| pending.iter().any(|question| question.request.transaction.as_str() == id);
-        let (still, closed): (Vec<Asked>, Vec<Asked>) = std::mem::take(&mut self.open)
+        let (still, closed): (Vec<ApprovalEntry>, Vec<ApprovalEntry>) = std::mem::take(&mut self.open)
             .into_iter()
             .partition(|question| is_open(question.request.transaction.as_str()));
         self.open = still;
         closed.iter().for_each(|question| self.closed(question));
-        let is = |one: &Asked, other: &Asked| one.request.transaction == other.request.transaction;
-        // Once nobody waits for the answer, it is another question.
-        let known = |question: &Asked| {
+        let is =
+            |one: &ApprovalEntry, other: &ApprovalEntry| one.request.transaction == other.request.transaction;
+        // An approval that was orphaned since is shown again.
+        let known = |question: &ApprovalEntry| {
             self.open.iter().any(|open| is(open, question) && open.awaited == question.awaited)
         };
-        let fresh: Vec<Asked> = pending.iter().filter(|question| !known(question)).cloned().collect();
+        let fresh: Vec<ApprovalEntry> = pending.iter().filter(|question| !known(question)).cloned().collect();
         for question in fresh {
             self.asked(&question);
             self.open.retain(|open| !is(open, &question));
@@ -89,48 +91,48 @@ impl Watch {
         Ok(())
     }
 
-    fn asked(&self, question: &Asked) {
-        if self.form == Form::Json {
-            return print_json(&Line {
+    fn asked(&self, question: &ApprovalEntry) {
+        if self.form == OutputFormat::Json {
+            return print_json(&WatchLineJson {
                 schema: 1,
-                event: "asked",
-                question: Question::of(question),
+                event: "requested",
+                question: ApprovalEntryJson::of(question),
                 decision: None,
             });
         }
         let Ok(waiting) = self.desk.place.wait(&question.request) else { return };
-        if question.awaited == Awaited::ByNobody {
+        if question.awaited == WaiterStatus::Orphaned {
             say!("{GONE}");
         }
-        match Terminal::new(&self.desk.environment).asked(waiting.as_ref()) {
-            Heard::Reply(reply) => {
-                // What came of it was said.
+        match ControllingTerminal::new(&self.desk.environment).asked(waiting.as_ref()) {
+            ApproverReply::Reply(reply) => {
+                // The result is already printed.
                 let _said = self.desk.answered(question, reply);
             }
-            Heard::Elsewhere => {}
-            Heard::Silence => note!("nobody answered in time: the answer is no"),
-            Heard::Interrupted | Heard::Left => note!("not answered here"),
+            ApproverReply::Elsewhere => {}
+            ApproverReply::Silence => note!("no answer in time: denied"),
+            ApproverReply::Interrupted | ApproverReply::Left => note!("not answered here"),
         }
     }
 
-    fn closed(&self, question: &Asked) {
-        if self.form == Form::People {
+    fn closed(&self, question: &ApprovalEntry) {
+        if self.form == OutputFormat::Text {
             return;
         }
         let found = self.desk.place.find(question.request.transaction.as_str()).ok();
         let decision = found.and_then(|found| found.decision);
-        let question = Question::of(question);
-        print_json(&Line { schema: 1, event: "closed", question, decision: decision.as_ref() });
+        let question = ApprovalEntryJson::of(question);
+        print_json(&WatchLineJson { schema: 1, event: "closed", question, decision: decision.as_ref() });
     }
 }
 
 /// What `approvals watch --json` prints, schema 1.
 #[derive(Serialize)]
-struct Line<'a> {
+struct WatchLineJson<'a> {
     schema: u32,
-    /// `asked` or `closed`.
+    /// `requested` or `closed`.
     event: &'static str,
     #[serde(flatten)]
-    question: Question<'a>,
+    question: ApprovalEntryJson<'a>,
     decision: Option<&'a ApprovalDecision>,
 }

@@ -6,22 +6,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ringfence_runtime::identity::{
-    CredentialId, DeviceKey, Meta, Minted, NewPairing, PairingMeta, Purpose, code_of,
+    CredentialId, CredentialSummary, DeviceKey, MintedCredential, NewPairing, PairingSummary, ProofPurpose,
+    code_of,
 };
-use ringfence_types::{Bytes, CredentialKind, Rights, Scope, ScopeSet};
+use ringfence_types::{ByteString, CredentialKind, Rights, Scope, ScopeSet};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::token::{Form, reveal};
-use super::{Desk, failed, is_over, rights, summary};
+use super::token::reveal;
+use super::{IdentityBackend, failed, is_over, rights, summary};
 use crate::args::DeviceCommand;
 use crate::commands::run::print_json;
 use crate::error;
-use crate::output::{note, say};
+use crate::output::{OutputFormat, note, say};
 
 const BETWEEN: Duration = Duration::from_millis(300);
 
-pub(super) fn run(desk: &Desk, command: DeviceCommand) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(desk: &IdentityBackend, command: DeviceCommand) -> Result<ExitCode, ExitCode> {
     match command {
         DeviceCommand::Pair { label, rights: given, out } => pair(desk, &label, rights(&given)?, &out),
         DeviceCommand::List { json } => list(desk, json.into()),
@@ -45,58 +46,62 @@ pub(super) fn run(desk: &Desk, command: DeviceCommand) -> Result<ExitCode, ExitC
     }
 }
 
-/// What a device keeps.
+/// The file that a device keeps.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct DeviceFile {
     schema: u32,
     id: CredentialId,
     key: String,
 }
 
-fn pair(desk: &Desk, label: &str, wants: Rights, out: &Path) -> Result<ExitCode, ExitCode> {
-    // Before anybody is asked: what was approved must not be lost.
+fn pair(desk: &IdentityBackend, label: &str, wants: Rights, out: &Path) -> Result<ExitCode, ExitCode> {
+    // Before the pairing request: an approved key must not be lost because the file cannot be made.
     let mut file = new_file(out)?;
     let paired = paired(desk, label, wants);
     let kept = paired.and_then(|(key, minted)| {
-        let kept = Kept { schema: 1, id: minted.meta.id.clone(), key: key.secret().to_string() };
+        let kept = DeviceFile { schema: 1, id: minted.meta.id.clone(), key: key.secret().to_string() };
         let text = Zeroizing::new(serde_json::to_vec(&kept).map_err(|error| error::failed(&error, None))?);
         file.write_all(&text).and_then(|()| file.sync_all()).map_err(|error| unwritable(out, &error))?;
-        reveal(&minted, Form::Text);
+        reveal(&minted, OutputFormat::Text);
         Ok(ExitCode::SUCCESS)
     });
     if kept.is_err() {
-        // An empty file would be in the way of the next attempt.
+        // An empty file would block the next attempt.
         let _gone = fs::remove_file(out);
     }
     kept
 }
 
-fn paired(desk: &Desk, label: &str, wants: Rights) -> Result<(DeviceKey, Minted), ExitCode> {
+fn paired(
+    desk: &IdentityBackend,
+    label: &str,
+    wants: Rights,
+) -> Result<(DeviceKey, MintedCredential), ExitCode> {
     let key = DeviceKey::random().map_err(|error| failed(&error.into()))?;
     let new = NewPairing { label: label.to_owned(), key: key.public(), wants };
     let offered = desk.ask_to_pair(new)?;
-    desk.prove(&offered, key.sign(Purpose::Pair, &offered))?;
+    desk.prove(&offered, key.sign(ProofPurpose::Pair, &offered))?;
     note!("ringfence: code {}", code_of(&key.public()));
     note!("  hint: an operator types `ringfence device approve {}`", code_of(&key.public()));
     while desk.pairings()?.iter().any(|pairing| pairing.id == offered.subject) {
         std::thread::sleep(BETWEEN);
     }
     let challenge = desk.challenge(&offered.subject)?;
-    let minted = desk.collect(&challenge, key.sign(Purpose::Collect, &challenge))?;
+    let minted = desk.collect(&challenge, key.sign(ProofPurpose::Claim, &challenge))?;
     Ok((key, minted))
 }
 
-fn refresh(desk: &Desk, path: &Path) -> Result<ExitCode, ExitCode> {
+fn refresh(desk: &IdentityBackend, path: &Path) -> Result<ExitCode, ExitCode> {
     let (id, key) = kept(path)?;
     let challenge = desk.challenge(&id)?;
-    let minted = desk.refresh(&challenge, key.sign(Purpose::Refresh, &challenge))?;
-    reveal(&minted, Form::Text);
+    let minted = desk.refresh(&challenge, key.sign(ProofPurpose::Refresh, &challenge))?;
+    reveal(&minted, OutputFormat::Text);
     Ok(ExitCode::SUCCESS)
 }
 
 fn kept(path: &Path) -> Result<(CredentialId, DeviceKey), ExitCode> {
-    let shown = Bytes::from(path).display();
+    let shown = ByteString::from(path).display();
     let strange =
         || error::failed_text(&format!("`{shown}` is not what `ringfence device pair` wrote"), None);
     let text = fs::read(path).map(Zeroizing::new);
@@ -107,7 +112,7 @@ fn kept(path: &Path) -> Result<(CredentialId, DeviceKey), ExitCode> {
             format!("`chmod 600 {shown}`; if others may have read it, revoke the device and pair it again");
         return Err(error::failed_text(&format!("`{shown}` is open to others"), Some(&hint)));
     }
-    let kept: Kept = serde_json::from_slice(&text).map_err(|_syntax| strange())?;
+    let kept: DeviceFile = serde_json::from_slice(&text).map_err(|_syntax| strange())?;
     let id = CredentialId::parse(kept.id.as_str()).ok_or_else(strange)?;
     Ok((id, DeviceKey::parse(&Zeroizing::new(kept.key)).ok_or_else(strange)?))
 }
@@ -118,11 +123,11 @@ fn new_file(path: &Path) -> Result<File, ExitCode> {
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> ExitCode {
-    error::failed_text(&format!("`{}`: {error}", Bytes::from(path).display()), None)
+    error::failed_text(&format!("`{}`: {error}", ByteString::from(path).display()), None)
 }
 
-/// The request that shows `code`. What an operator types is what the device shows, so it is this device and no other.
-fn waiting(desk: &Desk, code: &str) -> Result<PairingMeta, ExitCode> {
+/// The pairing request with `code`. The operator types the code that the device shows, so it is this device.
+fn waiting(desk: &IdentityBackend, code: &str) -> Result<PairingSummary, ExitCode> {
     let all = desk.pairings()?;
     let mut found = all.into_iter().filter(|pairing| pairing.code == code);
     match (found.next(), found.next()) {
@@ -134,18 +139,18 @@ fn waiting(desk: &Desk, code: &str) -> Result<PairingMeta, ExitCode> {
     }
 }
 
-fn approve(desk: &Desk, code: &str, scopes: &[Scope]) -> Result<ExitCode, ExitCode> {
+fn approve(desk: &IdentityBackend, code: &str, scopes: &[Scope]) -> Result<ExitCode, ExitCode> {
     let pairing = waiting(desk, code)?;
     let narrowed = (!scopes.is_empty()).then(|| Rights {
         scopes: scopes.iter().copied().collect::<ScopeSet>(),
         workspaces: pairing.wants.workspaces.clone(),
     });
-    say!("let in {}", described(&desk.approve(&pairing, narrowed)?));
+    say!("paired {}", described(&desk.approve(&pairing, narrowed)?));
     Ok(ExitCode::SUCCESS)
 }
 
-fn described(pairing: &PairingMeta) -> String {
-    let label = Bytes::from(pairing.label.as_str()).display();
+fn described(pairing: &PairingSummary) -> String {
+    let label = ByteString::from(pairing.label.as_str()).display();
     format!(
         "{}: `{label}` from {}, wants {} in {}",
         pairing.code, pairing.source, pairing.wants.scopes, pairing.wants.workspaces
@@ -154,21 +159,22 @@ fn described(pairing: &PairingMeta) -> String {
 
 /// Schema 1.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct DeviceListJson<'a> {
     schema: u32,
-    devices: &'a [Meta],
-    waiting: &'a [PairingMeta],
+    devices: &'a [CredentialSummary],
+    waiting: &'a [PairingSummary],
 }
 
-fn list(desk: &Desk, form: Form) -> Result<ExitCode, ExitCode> {
+fn list(desk: &IdentityBackend, form: OutputFormat) -> Result<ExitCode, ExitCode> {
     let all = desk.credentials()?;
-    // One whose hour is over is still a device.
-    let is_device = |meta: &Meta| meta.kind == CredentialKind::Device && meta.revoked.is_none();
-    let devices: Vec<Meta> = all.into_iter().filter(is_device).collect();
+    // A device whose token expired is still a device.
+    let is_device =
+        |meta: &CredentialSummary| meta.kind == CredentialKind::Device && meta.revoked_at.is_none();
+    let devices: Vec<CredentialSummary> = all.into_iter().filter(is_device).collect();
     let waiting = desk.pairings()?;
     match form {
-        Form::Json => print_json(&Listed { schema: 1, devices: &devices, waiting: &waiting }),
-        Form::Text => {
+        OutputFormat::Json => print_json(&DeviceListJson { schema: 1, devices: &devices, waiting: &waiting }),
+        OutputFormat::Text => {
             for meta in &devices {
                 let note = if is_over(meta) { " (to be refreshed)" } else { "" };
                 say!("{}: {}{note}", meta.id, summary(meta));

@@ -1,18 +1,18 @@
 use std::process::ExitCode;
 
-use ringfence_runtime::identity::OperatorMeta;
-use ringfence_types::Bytes;
+use ringfence_runtime::identity::OperatorSummary;
+use ringfence_types::ByteString;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use super::{Desk, rights};
+use super::{IdentityBackend, rights};
 use crate::args::OperatorCommand;
 use crate::commands::run::print_json;
 use crate::error;
 use crate::output::{note, say};
 use crate::secret_input;
 
-pub(super) fn run(desk: &Desk, command: OperatorCommand) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(desk: &IdentityBackend, command: OperatorCommand) -> Result<ExitCode, ExitCode> {
     match command {
         OperatorCommand::Add { name, rights: given, typed } => {
             refuse_typed(&typed)?;
@@ -20,7 +20,7 @@ pub(super) fn run(desk: &Desk, command: OperatorCommand) -> Result<ExitCode, Exi
             let password = password(&name)?;
             say!("added {}", summary(&desk.add_operator(name, rights, &password)?));
         }
-        OperatorCommand::Passwd { name, typed } => {
+        OperatorCommand::SetPassword { name, typed } => {
             refuse_typed(&typed)?;
             let password = password(&name)?;
             say!("set the password of {}", summary(&desk.set_password(name, &password)?));
@@ -28,7 +28,7 @@ pub(super) fn run(desk: &Desk, command: OperatorCommand) -> Result<ExitCode, Exi
         OperatorCommand::List { json } => {
             let all = desk.operators()?;
             if json {
-                print_json(&Listed { schema: 1, operators: &all });
+                print_json(&OperatorListJson { schema: 1, operators: &all });
             } else {
                 all.iter().for_each(|operator| say!("{}", summary(operator)));
             }
@@ -40,34 +40,34 @@ pub(super) fn run(desk: &Desk, command: OperatorCommand) -> Result<ExitCode, Exi
 
 /// Schema 1.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct OperatorListJson<'a> {
     schema: u32,
-    operators: &'a [OperatorMeta],
+    operators: &'a [OperatorSummary],
 }
 
-fn summary(operator: &OperatorMeta) -> String {
+fn summary(operator: &OperatorSummary) -> String {
     format!("{}: may {} in {}", operator.name, operator.rights.scopes, operator.rights.workspaces)
 }
 
-/// What was typed is in the history of the shell and was visible to every process. It is not repeated.
+/// A typed value is in the shell history and was visible to every process. It is not repeated.
 fn refuse_typed(typed: &[std::ffi::OsString]) -> Result<(), ExitCode> {
     if typed.is_empty() {
         return Ok(());
     }
     Err(error::failed_text(
         "a password is never taken from the command line, where every process can read it",
-        Some("leave it out, and it is asked for; what was typed is in the history of your shell"),
+        Some("leave it out: Ringfence prompts for it; the typed value is now in your shell history"),
     ))
 }
 
-/// From a person twice: nobody sees what they mistype.
+/// Asks a person twice, because the input is not shown.
 fn password(name: &str) -> Result<Zeroizing<String>, ExitCode> {
-    let name = Bytes::from(name).display();
+    let name = ByteString::from(name).display();
     let first = read(&format!("password of {name}"))?;
     if secret_input::is_asked() && read("the same again")? != first {
         return Err(error::failed_text("the two are not the same; nothing was changed", None));
     }
-    // Whoever signs in says it as text.
+    // A sign-in sends the password as text.
     let text = std::str::from_utf8(&first).map(|text| Zeroizing::new(text.to_owned()));
     text.map_err(|_bytes| error::failed_text("a password is text in UTF-8; nothing was changed", None))
 }
@@ -77,7 +77,7 @@ fn read(what: &str) -> Result<Zeroizing<Vec<u8>>, ExitCode> {
     if read.last() == Some(&b'\n') {
         read.pop();
         if !secret_input::is_asked() {
-            note!("ringfence: one newline at the end was left out");
+            note!("ringfence: removed one trailing newline");
         }
     }
     Ok(read)

@@ -1,20 +1,21 @@
 use std::process::ExitCode;
 
-use ringfence_runtime::identity::{Lifetime, Meta, Minted, NewToken};
+use ringfence_runtime::identity::{CredentialSummary, MintedCredential, NewToken, TokenLifetime};
 use ringfence_types::CredentialKind;
 use serde::Serialize;
 
-use super::{Desk, is_over, rights, summary};
+use super::{IdentityBackend, is_over, rights, summary};
 use crate::args::{TokenCommand, TokenCreate};
 use crate::commands::run::print_json;
-use crate::output::{note, say};
+use crate::output::{OutputFormat, note, say};
 
-pub(super) fn run(desk: &Desk, command: TokenCommand) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(desk: &IdentityBackend, command: TokenCommand) -> Result<ExitCode, ExitCode> {
     match command {
         TokenCommand::Create(create) => self::create(desk, &create),
         TokenCommand::List { all, json } => {
             let listed = desk.credentials()?;
-            let shown = |meta: &Meta| meta.kind != CredentialKind::Session && (all || !is_over(meta));
+            let shown =
+                |meta: &CredentialSummary| meta.kind != CredentialKind::Session && (all || !is_over(meta));
             show(&listed.into_iter().filter(shown).collect::<Vec<_>>(), json.into());
             Ok(ExitCode::SUCCESS)
         }
@@ -31,12 +32,12 @@ pub(super) fn run(desk: &Desk, command: TokenCommand) -> Result<ExitCode, ExitCo
     }
 }
 
-fn create(desk: &Desk, create: &TokenCreate) -> Result<ExitCode, ExitCode> {
+fn create(desk: &IdentityBackend, create: &TokenCreate) -> Result<ExitCode, ExitCode> {
     let lifetime = if create.no_expiry {
-        Lifetime::Unlimited
+        TokenLifetime::Unlimited
     } else {
         let milliseconds = i64::try_from(create.expires.0).unwrap_or(i64::MAX);
-        Lifetime::For(jiff::SignedDuration::from_millis(milliseconds))
+        TokenLifetime::For(jiff::SignedDuration::from_millis(milliseconds))
     };
     let new = NewToken {
         label: create.label.clone(),
@@ -48,34 +49,24 @@ fn create(desk: &Desk, create: &TokenCreate) -> Result<ExitCode, ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum Form {
-    Text,
-    Json,
-}
-
-impl From<bool> for Form {
-    fn from(json: bool) -> Self {
-        if json { Self::Json } else { Self::Text }
-    }
-}
-
 /// Schema 1.
 #[derive(Serialize)]
-struct Revealed<'a> {
+struct TokenSecretJson<'a> {
     schema: u32,
-    token: &'a Meta,
+    token: &'a CredentialSummary,
     secret: &'a str,
 }
 
-/// The token alone on standard output, so that it can go where it belongs without being seen.
-pub(super) fn reveal(minted: &Minted, form: Form) {
+/// Prints only the token on standard output, so that it can be piped without being shown.
+pub(super) fn reveal(minted: &MintedCredential, form: OutputFormat) {
     let secret = minted.text.reveal();
     match form {
-        Form::Json => print_json(&Revealed { schema: 1, token: &minted.meta, secret: &secret }),
-        Form::Text => {
+        OutputFormat::Json => {
+            print_json(&TokenSecretJson { schema: 1, token: &minted.meta, secret: &secret })
+        }
+        OutputFormat::Text => {
             note!("ringfence: {}: {}", minted.meta.id, summary(&minted.meta));
-            note!("  it is shown once, now");
+            note!("  the token is shown only once");
             say!("{}", secret.as_str());
         }
     }
@@ -83,20 +74,20 @@ pub(super) fn reveal(minted: &Minted, form: Form) {
 
 /// Schema 1.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct TokenListJson<'a> {
     schema: u32,
-    tokens: &'a [Meta],
+    tokens: &'a [CredentialSummary],
 }
 
-fn show(metas: &[Meta], form: Form) {
+fn show(metas: &[CredentialSummary], form: OutputFormat) {
     match form {
-        Form::Json => print_json(&Listed { schema: 1, tokens: metas }),
-        Form::Text if metas.is_empty() => {
+        OutputFormat::Json => print_json(&TokenListJson { schema: 1, tokens: metas }),
+        OutputFormat::Text if metas.is_empty() => {
             note!("ringfence: there are no tokens; `ringfence token create` makes one");
         }
-        Form::Text => metas.iter().for_each(|meta| {
+        OutputFormat::Text => metas.iter().for_each(|meta| {
             say!("{}: {}", meta.id, summary(meta));
-            say!("  made {} by {}", meta.made, meta.made_by);
+            say!("  made {} by {}", meta.created_at, meta.created_by);
         }),
     }
 }

@@ -1,30 +1,34 @@
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use ringfence_runtime::ledger::{Event, Listed, Ocsf, Reading, cef};
+use ringfence_ledger::{Event, LedgerReadKind, OcsfExporter, RecordOrPruned, cef};
 
 use super::tail::filter;
-use super::{LedgerError, Place, noted};
-use crate::args::{ExportFormat, Moment, Wanted};
+use super::{LedgerCommandError, LedgerSource, audit_read};
+use crate::args::{ExportFormat, RecordFilterArgs, TimeArg};
 use crate::commands::run::print_json;
-use crate::output::{self, Progress, say};
+use crate::output::{self, ProgressLine, say};
 
-pub(super) struct Asked {
-    pub(super) wanted: Wanted,
-    pub(super) since: Option<Moment>,
-    pub(super) until: Option<Moment>,
+pub(super) struct ExportOptions {
+    pub(super) wanted: RecordFilterArgs,
+    pub(super) since: Option<TimeArg>,
+    pub(super) until: Option<TimeArg>,
 }
 
-pub(super) fn run(place: &Place, format: ExportFormat, asked: &Asked) -> Result<ExitCode, LedgerError> {
+pub(super) fn run(
+    place: &LedgerSource,
+    format: ExportFormat,
+    asked: &ExportOptions,
+) -> Result<ExitCode, LedgerCommandError> {
     let reader = place.reader()?;
     let mut filter = filter(&reader, &asked.wanted)?;
     filter.since = asked.since.map(|moment| moment.0);
     filter.until = asked.until.map(|moment| moment.0);
     let mut ocsf = match reader.beginning()?.event {
-        Event::ChainStarted { chain, .. } => Some(Ocsf::new(chain)),
+        Event::ChainStarted { chain, .. } => Some(OcsfExporter::new(chain)),
         _ => None,
     };
-    let mut progress = Progress::new("exported");
+    let mut progress = ProgressLine::new("exported");
     let mut count = 0;
     reader.each(&filter, |listed| {
         print(&listed, format, ocsf.as_mut());
@@ -33,11 +37,11 @@ pub(super) fn run(place: &Place, format: ExportFormat, asked: &Asked) -> Result<
         if output::is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     progress.end();
-    noted::reading(place, Reading::Export, usize::try_from(count).unwrap_or(usize::MAX));
+    audit_read::reading(place, LedgerReadKind::Export, usize::try_from(count).unwrap_or(usize::MAX));
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(listed: &Listed, format: ExportFormat, ocsf: Option<&mut Ocsf>) {
+fn print(listed: &RecordOrPruned, format: ExportFormat, ocsf: Option<&mut OcsfExporter>) {
     match (format, ocsf) {
         (ExportFormat::Ocsf, Some(ocsf)) => ocsf.events(listed).iter().for_each(print_json),
         (ExportFormat::Cef, _) => say!("{}", cef(listed)),

@@ -1,13 +1,13 @@
 use std::process::ExitCode;
 
-use ringfence_runtime::ledger::Reading;
+use ringfence_ledger::LedgerReadKind;
 
-use super::{LedgerError, Place, noted};
+use super::{LedgerCommandError, LedgerSource, audit_read};
 use crate::commands::run::print_json;
 
-pub(super) fn run(place: &Place, id: &str) -> Result<ExitCode, LedgerError> {
+pub(super) fn run(place: &LedgerSource, id: &str) -> Result<ExitCode, LedgerCommandError> {
     let proofs = place.reader()?.prove(id)?;
     proofs.iter().for_each(print_json);
-    noted::reading(place, Reading::Prove, proofs.len());
+    audit_read::reading(place, LedgerReadKind::Prove, proofs.len());
     Ok(ExitCode::SUCCESS)
 }

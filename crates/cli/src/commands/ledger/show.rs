@@ -1,44 +1,48 @@
 use std::process::ExitCode;
 
-use ringfence_runtime::ledger::{Listed, Reading, Record, incomplete};
+use ringfence_ledger::{LedgerReadKind, Record, RecordOrPruned, incomplete};
 use serde_json::Value;
 
-use super::{Form, LedgerError, Place, line, noted, shown};
+use super::{LedgerCommandError, LedgerSource, OutputFormat, audit_read, line, shown};
 use crate::commands::run::print_json;
 use crate::output::{note, say};
 
-pub(super) fn run(place: &Place, id: &str, form: Form) -> Result<ExitCode, LedgerError> {
+pub(super) fn run(
+    place: &LedgerSource,
+    id: &str,
+    form: OutputFormat,
+) -> Result<ExitCode, LedgerCommandError> {
     let found = place.reader()?.find(id)?;
     for listed in &found {
         match form {
-            Form::Json => print_json(listed),
-            Form::Text => long(listed),
+            OutputFormat::Json => print_json(listed),
+            OutputFormat::Text => long(listed),
         }
     }
-    if form == Form::Text {
-        let records: Vec<Record> = found.iter().cloned().filter_map(Listed::whole).collect();
+    if form == OutputFormat::Text {
+        let records: Vec<Record> = found.iter().cloned().filter_map(RecordOrPruned::whole).collect();
         for transaction in incomplete(&records) {
             say!("{transaction} has no end: it is running now, or it was cut off");
         }
     }
-    noted::reading(place, Reading::Show, found.len());
+    audit_read::reading(place, LedgerReadKind::Show, found.len());
     Ok(ExitCode::SUCCESS)
 }
 
-fn long(listed: &Listed) {
+fn long(listed: &RecordOrPruned) {
     say!("{}", line(listed));
     match listed {
-        Listed::Whole(record) => match serde_json::to_value(&record.event) {
+        RecordOrPruned::Whole(record) => match serde_json::to_value(&record.event) {
             Ok(event) => say!("{}hash {}\n", fields(&event, 1), record.hash),
             Err(error) => note!("ringfence: cannot show record {}: {error}", record.seq),
         },
-        Listed::Pruned(pruned) => {
+        RecordOrPruned::Pruned(pruned) => {
             say!("  what it said was pruned; its SHA-256 was {}\nhash {}\n", pruned.digest, pruned.hash);
         }
     }
 }
 
-/// JSON in lines that are safe on a terminal: serde escapes control characters, and nothing else that plays tricks.
+/// JSON in lines that are safe on a terminal: serde escapes only control characters.
 fn fields(value: &Value, depth: usize) -> String {
     let indent = "  ".repeat(depth);
     match value {

@@ -3,54 +3,67 @@ use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ringfence_runtime::ledger::{Filter, LedgerReader, Listed, Reading, Timestamp};
+use ringfence_ledger::{LedgerReadKind, LedgerReader, RecordFilter, RecordOrPruned, Timestamp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Form, LedgerError, Place, line, noted};
-use crate::args::Wanted;
+use super::{LedgerCommandError, LedgerSource, OutputFormat, audit_read, line};
+use crate::args::RecordFilterArgs;
 use crate::commands::run::print_json;
 use crate::output::{self, say};
 
-/// How often `-f` looks for more.
+/// Poll interval of `-f`.
 const LOOK: Duration = Duration::from_millis(100);
 
-pub(super) struct Asked {
+pub(super) struct TailOptions {
     pub(super) count: u32,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: RecordFilterArgs,
     pub(super) since: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum FollowMode {
     Stop,
     Follow,
 }
 
-pub(super) fn run(place: &Place, asked: &Asked, form: Form, then: Then) -> Result<ExitCode, LedgerError> {
+pub(super) fn run(
+    place: &LedgerSource,
+    asked: &TailOptions,
+    form: OutputFormat,
+    then: FollowMode,
+) -> Result<ExitCode, LedgerCommandError> {
     let reader = place.reader()?;
     let mut filter = filter(&reader, &asked.wanted)?;
     filter.since = asked.since;
-    // Before reading: what is appended in between is found by the first look.
+    // Before the read, so that records appended meanwhile are found by the first poll.
     let version = reader.version()?;
     let end = reader.head()?.map_or(0, |head| head.seq);
     let found = reader.list(&filter, asked.count)?;
     found.iter().for_each(|listed| print(listed, form));
-    noted::reading(place, Reading::Tail, found.len());
-    if then == Then::Follow {
-        filter.after = found.last().map_or(end, Listed::seq);
+    audit_read::reading(place, LedgerReadKind::Tail, found.len());
+    if then == FollowMode::Follow {
+        filter.after = found.last().map_or(end, RecordOrPruned::seq);
         follow(&reader, filter, version, form)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was asked for, with ids in full.
-pub(super) fn filter(reader: &LedgerReader, wanted: &Wanted) -> Result<Filter, LedgerError> {
+/// The requested filter, with full ids.
+pub(super) fn filter(
+    reader: &LedgerReader,
+    wanted: &RecordFilterArgs,
+) -> Result<RecordFilter, LedgerCommandError> {
     let about = wanted.session.as_deref().map(|session| reader.full_id(session)).transpose()?;
-    Ok(Filter { kinds: wanted.kinds.clone(), about, ..Filter::default() })
+    Ok(RecordFilter { kinds: wanted.kinds.clone(), about, ..RecordFilter::default() })
 }
 
-/// Until nobody reads what we write.
-fn follow(reader: &LedgerReader, mut filter: Filter, mut seen: i64, form: Form) -> Result<(), LedgerError> {
+/// Follows until the reader of standard output is gone.
+fn follow(
+    reader: &LedgerReader,
+    mut filter: RecordFilter,
+    mut seen: i64,
+    form: OutputFormat,
+) -> Result<(), LedgerCommandError> {
     while is_read() && !output::is_closed() {
         let version = reader.version()?;
         if version == seen {
@@ -66,7 +79,7 @@ fn follow(reader: &LedgerReader, mut filter: Filter, mut seen: i64, form: Form) 
     Ok(())
 }
 
-/// Waits a little; `false`: the other end of the pipe is closed.
+/// Waits for the interval; `false`: the reader is gone.
 fn is_read() -> bool {
     let out = stdout();
     if out.is_terminal() {
@@ -81,9 +94,9 @@ fn is_read() -> bool {
     }
 }
 
-fn print(listed: &Listed, form: Form) {
+fn print(listed: &RecordOrPruned, form: OutputFormat) {
     match form {
-        Form::Json => print_json(listed),
-        Form::Text => say!("{}", line(listed)),
+        OutputFormat::Json => print_json(listed),
+        OutputFormat::Text => say!("{}", line(listed)),
     }
 }

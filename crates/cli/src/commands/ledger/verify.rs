@@ -2,23 +2,23 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence_runtime::ledger::{
-    Anchored, Checkpoint, DatabaseVerification, Expected, Head, Location, Proof, SetAside, Verification,
-    VerifyError, verify_database, verify_with,
+use ringfence_ledger::{
+    AnchorLine, ChainHead, Checkpoint, DatabaseVerification, ExpectedHead, InclusionProof, LedgerLocation,
+    SetAside, Verification, VerifyError, verify_database, verify_key, verify_with,
 };
 use serde::Serialize;
 
-use super::{Form, LedgerError, Place, shown};
-use crate::args::Verify;
+use super::{LedgerCommandError, LedgerSource, OutputFormat, shown};
+use crate::args::VerifyArgs;
 use crate::commands::run::print_json;
 use crate::error;
-use crate::output::{Progress, note, say};
+use crate::output::{ProgressLine, note, say};
 
 /// `verify` found a flaw.
 const BROKEN: u8 = 1;
 
 #[derive(Default, Serialize)]
-struct Checked {
+struct VerifyJson {
     schema: u32,
     valid: bool,
     records: u64,
@@ -37,18 +37,22 @@ struct Checked {
     aside: Option<SetAside>,
 }
 
-pub(super) fn run(place: &Place, asked: &Verify) -> Result<ExitCode, LedgerError> {
-    let form = Form::from(asked.json);
+pub(super) fn run(place: &LedgerSource, asked: &VerifyArgs) -> Result<ExitCode, LedgerCommandError> {
+    let form = OutputFormat::from(asked.json);
     if let Some(proof) = &asked.proof {
         return proofs(proof, asked.key.as_deref(), form);
     }
-    let head = asked.head.as_deref().map(str::parse::<Head>).transpose()?;
+    let head = asked.head.as_deref().map(str::parse::<ChainHead>).transpose()?;
     let checkpoint = asked.checkpoint.as_deref().map(read_checkpoint).transpose()?;
     let expected =
-        Expected { head: head.as_ref(), checkpoint: checkpoint.as_ref(), key: asked.key.as_deref() };
+        ExpectedHead { head: head.as_ref(), checkpoint: checkpoint.as_ref(), key: asked.key.as_deref() };
     let checked = match (&asked.file, &place.location) {
-        (Some(path), _) | (None, Location::File(path)) => in_file(path, expected),
-        (None, Location::Node(node)) => verify_database(node, expected),
+        // A copy can be verified without the key.
+        (Some(path), _) => in_file(path, expected),
+        (None, LedgerLocation::File(path)) => {
+            in_file(path, expected).and_then(|found| verify_key(path).map(|()| found))
+        }
+        (None, LedgerLocation::Node(node)) => verify_database(node, expected),
     };
     match checked {
         Ok(found) if !found.problems.is_empty() => {
@@ -65,32 +69,32 @@ pub(super) fn run(place: &Place, asked: &Verify) -> Result<ExitCode, LedgerError
     }
 }
 
-fn in_file(path: &Path, expected: Expected<'_>) -> Result<DatabaseVerification, VerifyError> {
-    let mut progress = Progress::new("checked");
+fn in_file(path: &Path, expected: ExpectedHead<'_>) -> Result<DatabaseVerification, VerifyError> {
+    let mut progress = ProgressLine::new("checked");
     let checked = verify_with(path, expected, &mut |records| progress.at(records));
     progress.end();
-    // The name of the node tells nothing where there is one chain.
+    // With one chain the node's name tells nothing.
     checked.map(|found| DatabaseVerification {
         chains: vec![Verification { node: None, ..found }],
         ..DatabaseVerification::default()
     })
 }
 
-/// A file that is no ledger any more is a flaw; one that cannot be reached is not.
-fn is_flaw(error: &ringfence_runtime::ledger::OpenError) -> bool {
-    use ringfence_runtime::ledger::OpenError;
-    matches!(error, OpenError::NotALedger { .. } | OpenError::Damaged { .. })
+/// A file that is no ledger is a flaw; an unreachable one is not.
+fn is_flaw(error: &ringfence_ledger::LedgerOpenError) -> bool {
+    use ringfence_ledger::LedgerOpenError;
+    matches!(error, LedgerOpenError::NotALedger { .. } | LedgerOpenError::Damaged { .. })
 }
 
-/// What was kept elsewhere, if the settings say where.
-fn check_anchor(place: &Place) -> Result<Option<String>, LedgerError> {
+/// Compares with the anchored checkpoints, if an anchor is configured.
+fn check_anchor(place: &LedgerSource) -> Result<Option<String>, LedgerCommandError> {
     if place.settings.anchor.is_none() {
         return Ok(None);
     }
     Ok(place.ledger()?.broken().map(|broken| broken.to_string()))
 }
 
-fn report(found: &DatabaseVerification, anchored: Option<String>, form: Form) -> ExitCode {
+fn report(found: &DatabaseVerification, anchored: Option<String>, form: OutputFormat) -> ExitCode {
     if let Some(problem) = anchored {
         return broken(format!("the ledger is broken: {problem}"), form);
     }
@@ -98,22 +102,22 @@ fn report(found: &DatabaseVerification, anchored: Option<String>, form: Form) ->
     ExitCode::SUCCESS
 }
 
-fn report_chains(found: &DatabaseVerification, form: Form) {
+fn report_chains(found: &DatabaseVerification, form: OutputFormat) {
     found.chains.iter().for_each(|found| report_chain(found, form));
     found.aside.iter().for_each(|aside| report_aside(aside, form));
 }
 
-/// A chain that was set aside never goes without a word.
-fn report_aside(aside: &SetAside, form: Form) {
-    if let Form::Json = form {
-        let checked = Checked {
+/// Always reports a chain that was set aside.
+fn report_aside(aside: &SetAside, form: OutputFormat) {
+    if let OutputFormat::Json = form {
+        let checked = VerifyJson {
             schema: 1,
             valid: true,
             records: aside.records,
             chain: Some(aside.chain.clone()),
             node: Some(aside.node.clone()),
             aside: Some(aside.clone()),
-            ..Checked::default()
+            ..VerifyJson::default()
         };
         return print_json(&checked);
     }
@@ -133,12 +137,12 @@ fn report_aside(aside: &SetAside, form: Form) {
         say!("  reason: {}", shown(reason));
     }
     if !aside.is_signed {
-        say!("  its key has not signed that; this node believes it by its own records");
+        say!("  its key has not signed that; this node accepts it by its own records");
     }
 }
 
-fn report_chain(found: &Verification, form: Form) {
-    let checked = Checked {
+fn report_chain(found: &Verification, form: OutputFormat) {
+    let checked = VerifyJson {
         schema: 1,
         valid: true,
         records: found.records,
@@ -155,24 +159,26 @@ fn report_chain(found: &Verification, form: Form) {
         aside: None,
     };
     match form {
-        Form::Json => print_json(&checked),
-        Form::Text => print(&checked),
+        OutputFormat::Json => print_json(&checked),
+        OutputFormat::Text => print(&checked),
     }
 }
 
-fn broken(problem: String, form: Form) -> ExitCode {
+fn broken(problem: String, form: OutputFormat) -> ExitCode {
     report_problem(problem, form);
     ExitCode::from(BROKEN)
 }
 
-fn report_problem(problem: String, form: Form) {
+fn report_problem(problem: String, form: OutputFormat) {
     match form {
-        Form::Json => print_json(&Checked { schema: 1, problem: Some(problem), ..Checked::default() }),
-        Form::Text => note!("ringfence: the ledger does not verify: {}", shown(&problem)),
+        OutputFormat::Json => {
+            print_json(&VerifyJson { schema: 1, problem: Some(problem), ..VerifyJson::default() })
+        }
+        OutputFormat::Text => note!("ringfence: the ledger does not verify: {}", shown(&problem)),
     }
 }
 
-fn print(checked: &Checked) {
+fn print(checked: &VerifyJson) {
     match &checked.node {
         None => say!("the chain is whole: {} records", checked.records),
         Some(node) => say!("node {}: the chain is whole: {} records", shown(node), checked.records),
@@ -197,44 +203,47 @@ fn print(checked: &Checked) {
     }
 }
 
-/// A checkpoint by itself, or the last line of an anchor file.
-fn read_checkpoint(path: &Path) -> Result<Checkpoint, LedgerError> {
+/// A single checkpoint, or the last line of an anchor file.
+fn read_checkpoint(path: &Path) -> Result<Checkpoint, LedgerCommandError> {
     let text = read(path)?;
     let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
-    let parsed = serde_json::from_str::<Anchored>(last).map(|anchored| anchored.checkpoint);
-    parsed.or_else(|_bare| serde_json::from_str(&text)).map_err(|source| LedgerError::Content {
+    let parsed = serde_json::from_str::<AnchorLine>(last).map(|anchored| anchored.checkpoint);
+    parsed.or_else(|_bare| serde_json::from_str(&text)).map_err(|source| LedgerCommandError::Content {
         path: path.to_owned(),
         what: "checkpoint",
         source,
     })
 }
 
-fn proofs(path: &Path, key: Option<&str>, form: Form) -> Result<ExitCode, LedgerError> {
+fn proofs(path: &Path, key: Option<&str>, form: OutputFormat) -> Result<ExitCode, LedgerCommandError> {
     let mut code = ExitCode::SUCCESS;
     let text = read(path)?;
+    if text.trim().is_empty() {
+        // What failed to be made would look as if it had been proved.
+        return Err(LedgerCommandError::NoProof { path: path.to_owned() });
+    }
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        let proof: Proof = serde_json::from_str(line).map_err(|source| LedgerError::Content {
-            path: path.to_owned(),
-            what: "proof",
-            source,
-        })?;
+        let proof: InclusionProof = serde_json::from_str(line)
+            .map_err(|source| LedgerCommandError::Content { path: path.to_owned(), what: "proof", source })?;
         let problem = proof.check(key).err().map(|problem| problem.to_string());
         if problem.is_some() {
             code = ExitCode::from(BROKEN);
         }
-        show_proof(&proof, problem, (key, form));
+        show_proof(&proof, problem, key, form);
     }
     Ok(code)
 }
 
-fn show_proof(proof: &Proof, problem: Option<String>, (key, form): (Option<&str>, Form)) {
+fn show_proof(proof: &InclusionProof, problem: Option<String>, key: Option<&str>, form: OutputFormat) {
     match (form, problem) {
-        (Form::Json, problem) => print_json(&serde_json::json!({
+        (OutputFormat::Json, problem) => print_json(&serde_json::json!({
             "schema": 1, "valid": problem.is_none(), "seq": proof.seq, "hash": proof.hash,
             "key": proof.checkpoint.key, "problem": problem,
         })),
-        (Form::Text, Some(problem)) => note!("ringfence: record {} is not proved: {problem}", proof.seq),
-        (Form::Text, None) => {
+        (OutputFormat::Text, Some(problem)) => {
+            note!("ringfence: the proof of record {} is invalid: {problem}", proof.seq)
+        }
+        (OutputFormat::Text, None) => {
             say!("record {} of {} is proved: {}", proof.seq, shown(&proof.time), shown(&proof.kind));
             if key.is_none() {
                 say!(
@@ -246,6 +255,6 @@ fn show_proof(proof: &Proof, problem: Option<String>, (key, form): (Option<&str>
     }
 }
 
-fn read(path: &Path) -> Result<String, LedgerError> {
-    fs::read_to_string(path).map_err(|source| LedgerError::File { path: path.to_owned(), source })
+fn read(path: &Path) -> Result<String, LedgerCommandError> {
+    fs::read_to_string(path).map_err(|source| LedgerCommandError::File { path: path.to_owned(), source })
 }

@@ -1,30 +1,32 @@
-//! Granting what the policy file of a workspace asks for, as it is now.
+//! `ringfence policy approve`: grants what a workspace's policy file requests, in its current content.
 
 use std::process::ExitCode;
 
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::policy::{Flags, PolicyFile, Request, Role};
-use ringfence_runtime::standing::prepare_approval;
-use ringfence_types::Bytes;
+use ringfence_authz::env::ApproverPresence;
+use ringfence_authz::policy::{PolicyFile, PolicyFileRole, StartupFlags, WideningRequest};
+use ringfence_runtime::operator_file::prepare_approval;
+use ringfence_types::ByteString;
 
-use crate::approval::{self, Need, Terminal};
-use crate::args::Place;
-use crate::asked::{self, Ungoverned};
+use crate::approval::{self, ControllingTerminal, OperatorRequirement};
+use crate::args::PolicyArgs;
+use crate::commands::recorded_change::RecordedChange;
 use crate::commands::run;
 use crate::environment::Environment;
 use crate::error;
 use crate::output::say;
+use crate::policy_resolution::{self, PolicyResolutionError};
 
-pub(super) fn run(place: &Place, named: Option<&str>) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(place: &PolicyArgs, named: Option<&str>) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
-    approval::require(&environment, Need::Terminal, "approve a policy file")?;
-    let runtime = run::runtime(&environment, Attendance::Unattended)?;
-    let governed = match asked::governed(place, &environment, runtime.setup(), Flags::default()) {
-        Ok(governed) => governed,
-        Err(Ungoverned::Failed(code)) => return Err(code),
-        Err(Ungoverned::Refused(refusal)) => return Err(error::refused(&refusal)),
-    };
-    let Some(file) = governed.files.iter().find(|file| file.role() == Role::Workspace) else {
+    approval::require(&environment, OperatorRequirement::Terminal, "approve a policy file")?;
+    let runtime = run::runtime(&environment, ApproverPresence::Unattended)?;
+    let governed =
+        match policy_resolution::resolve(place, &environment, runtime.setup(), StartupFlags::default()) {
+            Ok(governed) => governed,
+            Err(PolicyResolutionError::Failed(code)) => return Err(code),
+            Err(PolicyResolutionError::Refused(refusal)) => return Err(error::refused(&refusal)),
+        };
+    let Some(file) = governed.files.iter().find(|file| file.role() == PolicyFileRole::Workspace) else {
         say!("this workspace has no policy file");
         return Ok(ExitCode::SUCCESS);
     };
@@ -36,35 +38,33 @@ pub(super) fn run(place: &Place, named: Option<&str>) -> Result<ExitCode, ExitCo
         is_named(file, named)?;
     }
     let meant = "grant this for as long as the file stays as it is";
-    if !Terminal::new(&environment).permitted(&shown(file, &governed.effective.requests), meant) {
+    if !ControllingTerminal::new(&environment).permitted(&shown(file, &governed.effective.requests), meant) {
         return Err(error::failed_text("nothing was approved", None));
     }
     let operator = place.policy.clone().unwrap_or_else(|| runtime.setup().config_dir.join("config.toml"));
     let change = prepare_approval(&operator, &governed.flags.workspace, &file.seal())
         .map_err(|error| error::failed(&error, None))?;
-    // Written before done: a file that permits more than the record says would be nobody's decision.
-    let (before, after) = (change.before(), change.after());
-    let word = format!("approved {}", file.seal());
-    runtime.policy_changed(&after, &word).map_err(|error| error::failed(&error, None))?;
-    if let Err(error) = change.make() {
-        let undone = runtime.policy_changed(&before, &format!("not {word}: the file could not be written"));
-        undone.map_err(|error| error::failed(&error, None))?;
-        return Err(error::failed(&error, None));
-    }
-    say!("approved, in {}", Bytes::from(after.file.as_path()).display());
+    let words = vec![format!("approved {}", file.seal())];
+    let recorded = RecordedChange { before: change.before(), after: change.after(), words };
+    recorded.make(&runtime, || change.make()).map_err(|error| error.report(|_| None))?;
+    say!("approved, in {}", ByteString::from(recorded.after.file.as_path()).display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the yes would permit: who asks for it, and all of it.
-fn shown(file: &PolicyFile, requests: &[Request]) -> String {
-    let mut text = format!("{} ({}) asks for:\n", Bytes::from(file.path()).display(), file.seal());
+/// The full text of what a yes would permit, with the requesting file.
+fn shown(file: &PolicyFile, requests: &[WideningRequest]) -> String {
+    let mut text = format!("{} ({}) asks for:\n", ByteString::from(file.path()).display(), file.seal());
     for request in requests {
-        text.push_str(&format!("  {}  {}\n", request.origin, Bytes::from(request.what.as_str()).display()));
+        text.push_str(&format!(
+            "  {}  {}\n",
+            request.origin,
+            ByteString::from(request.what.as_str()).display()
+        ));
     }
     text
 }
 
-/// That the file is still the one whose digest somebody was given.
+/// Checks that the file still has the digest that was named.
 fn is_named(file: &PolicyFile, named: &str) -> Result<(), ExitCode> {
     let digest = file.seal();
     if digest.strip_prefix("sha256:") == Some(named.trim_start_matches("sha256:")) {

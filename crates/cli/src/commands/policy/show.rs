@@ -2,45 +2,55 @@
 
 use std::process::ExitCode;
 
-use ringfence_runtime::authz::Part;
-use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::policy::{Flags, PolicyFile, Request, Setting, Trust, trust};
-use ringfence_runtime::authz::tools::effective;
-use ringfence_types::{Bytes, Decision, Layer};
+use ringfence_authz::JudgementPart;
+use ringfence_authz::env::ApproverPresence;
+use ringfence_authz::policy::{
+    EffectiveSetting, FileAuthority, PolicyFile, StartupFlags, WideningRequest, trust,
+};
+use ringfence_authz::tools::effective;
+use ringfence_types::{ByteString, Decision, PolicyLayer};
 use serde::Serialize;
 
-use super::Form;
-use crate::args::{Network, Place};
-use crate::asked::{self, Governed, Ungoverned};
+use super::OutputFormat;
+use crate::args::{NetworkArgs, PolicyArgs};
 use crate::commands::run::print_json;
 use crate::environment::Environment;
 use crate::error;
 use crate::explain;
 use crate::host;
 use crate::output::say;
+use crate::policy_resolution::{self, PolicyResolutionError, ResolvedPolicy};
 
-pub(super) fn run(place: &Place, network: &Network, form: Form) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(
+    place: &PolicyArgs,
+    network: &NetworkArgs,
+    form: OutputFormat,
+) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
-    let setup =
-        host::setup(&environment, Attendance::Unattended).map_err(|error| error::failed(&error, None))?;
-    let flags = Flags { net: network.net, hosts: asked::hosts(network)?, ..Flags::default() };
-    let governed = match asked::governed(place, &environment, &setup, flags) {
+    let setup = host::setup(&environment, ApproverPresence::Unattended)
+        .map_err(|error| error::failed(&error, None))?;
+    let flags = StartupFlags {
+        net: network.net,
+        hosts: policy_resolution::hosts(network)?,
+        ..StartupFlags::default()
+    };
+    let governed = match policy_resolution::resolve(place, &environment, &setup, flags) {
         Ok(governed) => governed,
-        Err(Ungoverned::Failed(code)) => return Err(code),
-        Err(Ungoverned::Refused(refusal)) => return Err(error::refused(&refusal)),
+        Err(PolicyResolutionError::Failed(code)) => return Err(code),
+        Err(PolicyResolutionError::Refused(refusal)) => return Err(error::refused(&refusal)),
     };
     match form {
-        Form::Json => print_json(&report(&governed)),
-        Form::People => print(&governed),
+        OutputFormat::Json => print_json(&report(&governed)),
+        OutputFormat::Text => print(&governed),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(governed: &Governed) {
-    say!("workspace  {}", Bytes::from(governed.flags.workspace.as_path()).display());
+fn print(governed: &ResolvedPolicy) {
+    say!("workspace  {}", ByteString::from(governed.flags.workspace.as_path()).display());
     for file in &governed.files {
         let standing = standing(governed, file);
-        say!("file       {}  ({standing})", Bytes::from(file.path()).display());
+        say!("file       {}  ({standing})", ByteString::from(file.path()).display());
     }
     say!("");
     let settings = &governed.effective.settings;
@@ -62,8 +72,8 @@ fn print(governed: &Governed) {
     say!("`ringfence policy approve` grants it, as the file is now.");
 }
 
-/// Those that are not simply there.
-fn print_tools(governed: &Governed) {
+/// Prints the tools that a rule restricts or names.
+fn print_tools(governed: &ResolvedPolicy) {
     let mut tools = tools(governed);
     tools.retain(|tool| tool.decision != Decision::Allow || tool.origin.is_some());
     if tools.is_empty() {
@@ -81,61 +91,61 @@ fn print_tools(governed: &Governed) {
     }
 }
 
-/// What holds for the agent of this session (S003-14).
-fn tools(governed: &Governed) -> Vec<Part> {
+/// The tool rules for this session's agent (S003-14).
+fn tools(governed: &ResolvedPolicy) -> Vec<JudgementPart> {
     let policy = &governed.effective.policy;
     effective(policy, policy.agent.as_deref())
 }
 
 fn shown(text: &str) -> String {
-    Bytes::from(text).display()
+    ByteString::from(text).display()
 }
 
-fn origin(setting: &Setting) -> String {
+fn origin(setting: &EffectiveSetting) -> String {
     match (&setting.origin, setting.layer) {
         (Some(origin), layer) => format!("{} ({origin})", word(layer)),
-        (None, Layer::Floor) => "built in".to_owned(),
+        (None, PolicyLayer::Floor) => "built in".to_owned(),
         (None, layer) => word(layer),
     }
 }
 
-/// As in JSON: one vocabulary for both.
-fn word(layer: Layer) -> String {
+/// The same words as in JSON.
+fn word(layer: PolicyLayer) -> String {
     match layer {
-        Layer::Floor => "floor",
-        Layer::Flags => "flags",
-        Layer::Operator => "operator",
-        Layer::Workspace => "workspace",
-        Layer::Session => "session",
-        Layer::Call => "call",
+        PolicyLayer::Floor => "floor",
+        PolicyLayer::Flags => "flags",
+        PolicyLayer::Operator => "operator",
+        PolicyLayer::Workspace => "workspace",
+        PolicyLayer::Session => "session",
+        PolicyLayer::Call => "call",
     }
     .to_owned()
 }
 
-fn standing(governed: &Governed, file: &PolicyFile) -> &'static str {
+fn standing(governed: &ResolvedPolicy, file: &PolicyFile) -> &'static str {
     match trust(&governed.flags, &governed.files, file) {
-        Trust::Operator => "of the operator",
-        Trust::Approved => "of the workspace, approved",
-        Trust::Unapproved => "of the workspace: it only narrows",
+        FileAuthority::Operator => "of the operator",
+        FileAuthority::Approved => "of the workspace, approved",
+        FileAuthority::Unapproved => "of the workspace: it only narrows",
     }
 }
 
 /// What `policy show --json` prints, schema 1.
 #[derive(Serialize)]
-struct Report<'a> {
+struct PolicyJson<'a> {
     schema: u32,
-    workspace: Bytes,
-    files: Vec<FileReport>,
-    settings: Vec<SettingReport<'a>>,
-    /// What holds for the agent of this session.
-    tools: Vec<ToolReport>,
-    /// What an unapproved workspace file asks for. It has no effect.
-    requests: Vec<RequestReport<'a>>,
+    workspace: ByteString,
+    files: Vec<PolicyFileJson>,
+    settings: Vec<SettingJson<'a>>,
+    /// The tool rules for this session's agent.
+    tools: Vec<ToolJson>,
+    /// What an unapproved workspace file requests. It has no effect.
+    requests: Vec<WideningRequestJson<'a>>,
 }
 
 #[derive(Serialize)]
-struct FileReport {
-    path: Bytes,
+struct PolicyFileJson {
+    path: ByteString,
     /// `operator`, `approved` or `unapproved`.
     trust: &'static str,
     /// What `policy approve --sha256` takes.
@@ -143,34 +153,34 @@ struct FileReport {
 }
 
 #[derive(Serialize)]
-struct SettingReport<'a> {
+struct SettingJson<'a> {
     key: &'a str,
     value: &'a str,
-    layer: Layer,
+    layer: PolicyLayer,
     /// `FILE:LINE:COLUMN`; none for a flag, a profile or a default.
     origin: Option<String>,
 }
 
 #[derive(Serialize)]
-struct ToolReport {
+struct ToolJson {
     tool: String,
     decision: Decision,
     rule: String,
-    layer: Layer,
+    layer: PolicyLayer,
     origin: Option<String>,
 }
 
 #[derive(Serialize)]
-struct RequestReport<'a> {
+struct WideningRequestJson<'a> {
     what: &'a str,
     why: &'a str,
     origin: String,
 }
 
-fn report(governed: &Governed) -> Report<'_> {
-    Report {
+fn report(governed: &ResolvedPolicy) -> PolicyJson<'_> {
+    PolicyJson {
         schema: 1,
-        workspace: Bytes::from(governed.flags.workspace.as_path()),
+        workspace: ByteString::from(governed.flags.workspace.as_path()),
         files: governed.files.iter().map(|file| file_report(governed, file)).collect(),
         settings: governed.effective.settings.iter().map(setting_report).collect(),
         tools: tools(governed).into_iter().map(tool_report).collect(),
@@ -178,17 +188,17 @@ fn report(governed: &Governed) -> Report<'_> {
     }
 }
 
-fn file_report(governed: &Governed, file: &PolicyFile) -> FileReport {
+fn file_report(governed: &ResolvedPolicy, file: &PolicyFile) -> PolicyFileJson {
     let trust = match trust(&governed.flags, &governed.files, file) {
-        Trust::Operator => "operator",
-        Trust::Approved => "approved",
-        Trust::Unapproved => "unapproved",
+        FileAuthority::Operator => "operator",
+        FileAuthority::Approved => "approved",
+        FileAuthority::Unapproved => "unapproved",
     };
-    FileReport { path: Bytes::from(file.path()), trust, seal: file.seal() }
+    PolicyFileJson { path: ByteString::from(file.path()), trust, seal: file.seal() }
 }
 
-fn setting_report(setting: &Setting) -> SettingReport<'_> {
-    SettingReport {
+fn setting_report(setting: &EffectiveSetting) -> SettingJson<'_> {
+    SettingJson {
         key: &setting.key,
         value: &setting.value,
         layer: setting.layer,
@@ -196,16 +206,16 @@ fn setting_report(setting: &Setting) -> SettingReport<'_> {
     }
 }
 
-fn tool_report(tool: Part) -> ToolReport {
-    ToolReport {
+fn tool_report(tool: JudgementPart) -> ToolJson {
+    ToolJson {
         tool: tool.subject,
         decision: tool.decision,
-        rule: tool.rule.into_owned(),
+        rule: tool.rule.into(),
         layer: tool.layer,
         origin: tool.origin.as_ref().map(ToString::to_string),
     }
 }
 
-fn request_report(request: &Request) -> RequestReport<'_> {
-    RequestReport { what: &request.what, why: &request.why, origin: request.origin.to_string() }
+fn request_report(request: &WideningRequest) -> WideningRequestJson<'_> {
+    WideningRequestJson { what: &request.what, why: &request.why, origin: request.origin.to_string() }
 }

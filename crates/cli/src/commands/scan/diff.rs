@@ -1,4 +1,4 @@
-//! What git changes add, line by line.
+//! Scans the lines that git changes add.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -9,18 +9,18 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use ringfence_scan::Finding;
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 
-use super::place::{Place, Trail};
-use super::report::Report;
-use super::{Lens, ScanError};
+use super::line_map::{FindingLocation, LineBuffer};
+use super::report::ScanReporter;
+use super::{ScanError, ScanSettings};
 
-/// Most of git's complaints that is kept.
+/// Limit of git's error output that is kept.
 const COMPLAINTS: u64 = 64 << 10;
 
-/// Nothing is fetched, asked for or written.
+/// git must not fetch, prompt or write.
 const VARIABLES: &[(&str, &str)] = &[
-    // A partial clone fetches what is missing through programs that its configuration names.
+    // A partial clone would fetch missing objects through programs in its configuration.
     ("GIT_NO_LAZY_FETCH", "1"),
     // The same for a git that does not know the variable above: no transport is allowed.
     ("GIT_ALLOW_PROTOCOL", "none"),
@@ -28,10 +28,10 @@ const VARIABLES: &[(&str, &str)] = &[
     ("GIT_TERMINAL_PROMPT", "0"),
 ];
 
-/// What a filter driver consists of, and what it is without a program.
+/// The settings of a filter driver, and their values without a program.
 const FILTER: &[(&str, &str)] = &[("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")];
 
-/// Nothing of the repository's configuration runs a program or changes the format.
+/// No setting of the repository may run a program or change the format.
 const GIT: &[&str] = &[
     "-c",
     "core.fsmonitor=false",
@@ -49,7 +49,7 @@ const GIT: &[&str] = &[
     "--no-textconv",
     "--no-renames",
     "--no-relative",
-    // git starts no git inside of a submodule, which has a configuration of its own.
+    // No git runs inside a submodule, which has its own configuration.
     "--ignore-submodules=dirty",
     "--submodule=short",
     "--text",
@@ -59,23 +59,23 @@ const GIT: &[&str] = &[
     "--dst-prefix=b/",
 ];
 
-pub(super) fn range(range: &str, lens: &Lens, report: &Report) -> Result<(), ScanError> {
+pub(super) fn range(range: &str, lens: &ScanSettings, report: &ScanReporter) -> Result<(), ScanError> {
     if range.is_empty() || range.starts_with('-') {
         return Err(ScanError::Range(range.to_owned()));
     }
     added(&[range, "--"], lens, report)
 }
 
-pub(super) fn staged(lens: &Lens, report: &Report) -> Result<(), ScanError> {
+pub(super) fn staged(lens: &ScanSettings, report: &ScanReporter) -> Result<(), ScanError> {
     added(&["--cached", "--"], lens, report)
 }
 
-fn added(arguments: &[&str], lens: &Lens, report: &Report) -> Result<(), ScanError> {
+fn added(arguments: &[&str], lens: &ScanSettings, report: &ScanReporter) -> Result<(), ScanError> {
     let mut git = git();
     without_filters(&mut git, &filters()?);
     git.args(GIT).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = git.spawn().map_err(ScanError::Git)?;
-    // Read while git runs: it waits for whoever does not read.
+    // Read while git runs, because git blocks on a full pipe.
     let complaints = child.stderr.take().map(|err| thread::spawn(move || beginning(err)));
     let read = child.stdout.take().map(|out| changes(&mut BufReader::new(out), lens, report)).transpose();
     let status = child.wait().map_err(ScanError::Git)?;
@@ -93,19 +93,20 @@ fn git() -> Command {
 }
 
 fn said(complaints: &[u8]) -> ScanError {
-    ScanError::GitSaid(Bytes::from(complaints.trim_ascii()).display().to_string())
+    ScanError::GitSaid(ByteString::from(complaints.trim_ascii()).display().to_string())
 }
 
-/// The rest is read and forgotten.
+/// Keeps the beginning and discards the rest.
 fn beginning(mut from: impl Read) -> Vec<u8> {
     let mut kept = Vec::new();
     let read = from.by_ref().take(COMPLAINTS).read_to_end(&mut kept);
-    // What cannot be read is not missed: whether git failed is known from its exit code.
+    // A read error is harmless: the exit code tells whether git failed.
     let _rest = read.and_then(|_| io::copy(&mut from, &mut io::sink()));
     kept
 }
 
-/// The names of all filter drivers in the configuration: files of the working tree would go through their programs.
+/// The names of all filter drivers in the configuration: git would run their programs on files of the working
+/// tree.
 fn filters() -> Result<BTreeSet<Vec<u8>>, ScanError> {
     let listed = git().args(["config", "--list", "-z", "--name-only"]).stdin(Stdio::null()).output();
     let listed = listed.map_err(ScanError::Git)?;
@@ -136,8 +137,12 @@ fn without_filters(git: &mut Command, names: &BTreeSet<Vec<u8>>) {
     }
 }
 
-fn changes(diff: &mut dyn std::io::BufRead, lens: &Lens, report: &Report) -> std::io::Result<()> {
-    let mut change = Change::default();
+fn changes(
+    diff: &mut dyn std::io::BufRead,
+    lens: &ScanSettings,
+    report: &ScanReporter,
+) -> std::io::Result<()> {
+    let mut change = AddedLines::default();
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -153,19 +158,19 @@ fn changes(diff: &mut dyn std::io::BufRead, lens: &Lens, report: &Report) -> std
     Ok(())
 }
 
-/// What one file gains.
+/// The added lines of one file.
 #[derive(Default)]
-struct Change {
+struct AddedLines {
     file: PathBuf,
-    /// Lines of the hunk that are still to come.
+    /// Remaining lines of the hunk.
     removed: u64,
     added: u64,
     text: Vec<u8>,
-    /// Where in `text` a hunk begins, and at which line of the file.
+    /// Start of each hunk in `text`, and its line in the file.
     hunks: Vec<(usize, u64)>,
 }
 
-impl Change {
+impl AddedLines {
     fn take(&mut self, line: &[u8]) {
         match line.first() {
             Some(b'-') if self.removed > 0 => self.removed -= 1,
@@ -182,7 +187,7 @@ impl Change {
             self.file = file_name(name.trim_ascii_end());
         } else if let Some(((_, removed), (start, added))) = line.strip_prefix(b"@@ -").and_then(hunk) {
             (self.removed, self.added) = (removed, added);
-            // Hunks are not neighbours: what ends one does not continue in the next.
+            // Hunks are not adjacent, so a secret must not span two of them.
             if !self.text.is_empty() {
                 self.text.push(b'\n');
             }
@@ -190,11 +195,11 @@ impl Change {
         }
     }
 
-    fn tell(self, lens: &Lens, report: &Report) {
+    fn tell(self, lens: &ScanSettings, report: &ScanReporter) {
         if self.text.is_empty() {
             return;
         }
-        let mut trail = Trail::new();
+        let mut trail = LineBuffer::new();
         trail.follow(&self.text);
         let searched = lens.scanner.search(&self.text);
         for finding in searched.findings {
@@ -208,7 +213,7 @@ impl Change {
         report.file_done();
     }
 
-    fn place(&self, finding: &Finding, trail: &mut Trail) -> Place {
+    fn place(&self, finding: &Finding, trail: &mut LineBuffer) -> FindingLocation {
         let mut place = trail.place(finding.start, finding.end);
         let hunk = self.hunks.iter().rev().find(|(start, _)| *start <= finding.start);
         let (start, line) = hunk.copied().unwrap_or((0, 1));
@@ -218,7 +223,7 @@ impl Change {
     }
 }
 
-/// `b/path`, quoted by git where it has control characters.
+/// `b/path`, quoted by git if it has control characters.
 fn file_name(name: &[u8]) -> PathBuf {
     let name = name.strip_prefix(b"b/").unwrap_or(name);
     let text = String::from_utf8_lossy(name);
@@ -257,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_line_that_looks_like_a_header_is_content() {
-        let mut change = Change::default();
+        let mut change = AddedLines::default();
         for line in ["+++ b/x\n", "@@ -0,0 +1,2 @@\n", "+++ b/evil\n", "+@@ -1 +9 @@\n"] {
             change.take(line.as_bytes());
         }

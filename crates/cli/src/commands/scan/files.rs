@@ -1,20 +1,20 @@
-//! Files, directories and standard input.
+//! Scans files, directories and standard input.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use ignore::{DirEntry, WalkBuilder, WalkState};
-use ringfence_scan::Output;
+use ringfence_scan::ScanOutput;
 
-use super::place::Trail;
-use super::report::Report;
-use super::{Lens, ScanError};
-use crate::args::Scan;
+use super::line_map::LineBuffer;
+use super::report::ScanReporter;
+use super::{ScanError, ScanSettings};
+use crate::args::ScanArgs;
 
 const CHUNK: usize = 256 << 10;
 
-pub(super) fn scan(scan: &Scan, lens: &Lens, report: &Report) {
+pub(super) fn scan(scan: &ScanArgs, lens: &ScanSettings, report: &ScanReporter) {
     for path in &scan.paths {
         if path.as_os_str() == "-" {
             outcome(report, standard_input(lens, report));
@@ -26,23 +26,23 @@ pub(super) fn scan(scan: &Scan, lens: &Lens, report: &Report) {
     }
 }
 
-fn outcome(report: &Report, result: Result<(), ScanError>) {
+fn outcome(report: &ScanReporter, result: Result<(), ScanError>) {
     if let Err(error) = result {
         report.failure(&error);
     }
 }
 
-fn standard_input(lens: &Lens, report: &Report) -> Result<(), ScanError> {
+fn standard_input(lens: &ScanSettings, report: &ScanReporter) -> Result<(), ScanError> {
     read(&mut io::stdin().lock(), Path::new("-"), lens, report).map_err(ScanError::Input)
 }
 
-fn file(path: &Path, lens: &Lens, report: &Report) -> Result<(), ScanError> {
+fn file(path: &Path, lens: &ScanSettings, report: &ScanReporter) -> Result<(), ScanError> {
     let fault = |source| ScanError::Read { path: path.to_owned(), source };
     let mut file = File::open(path).map_err(fault)?;
     read(&mut file, path, lens, report).map_err(fault)
 }
 
-fn directory(path: &Path, scan: &Scan, lens: &Lens, report: &Report) {
+fn directory(path: &Path, scan: &ScanArgs, lens: &ScanSettings, report: &ScanReporter) {
     let mut walk = WalkBuilder::new(path);
     walk.hidden(false).follow_links(false).require_git(false).standard_filters(!scan.no_ignore).hidden(false);
     walk.filter_entry(|entry| entry.file_name() != ".git");
@@ -67,15 +67,15 @@ fn unreadable(path: &Path, error: ignore::Error) -> ScanError {
     ScanError::Read { path: named, source }
 }
 
-/// Sockets, devices and links are not content.
+/// Sockets, devices and links have no content.
 fn is_file(entry: &DirEntry) -> bool {
     entry.file_type().is_some_and(|kind| kind.is_file())
 }
 
-fn read(input: &mut dyn Read, path: &Path, lens: &Lens, report: &Report) -> io::Result<()> {
+fn read(input: &mut dyn Read, path: &Path, lens: &ScanSettings, report: &ScanReporter) -> io::Result<()> {
     let mut stream = lens.scanner.stream();
-    let mut output = Output::findings_only();
-    let mut trail = Trail::new();
+    let mut output = ScanOutput::findings_only();
+    let mut trail = LineBuffer::new();
     let mut chunk = vec![0; CHUNK];
     loop {
         let count = match input.read(&mut chunk) {
@@ -99,7 +99,13 @@ fn read(input: &mut dyn Read, path: &Path, lens: &Lens, report: &Report) -> io::
     Ok(())
 }
 
-fn tell(path: &Path, output: &mut Output, trail: &mut Trail, lens: &Lens, report: &Report) {
+fn tell(
+    path: &Path,
+    output: &mut ScanOutput,
+    trail: &mut LineBuffer,
+    lens: &ScanSettings,
+    report: &ScanReporter,
+) {
     for finding in output.findings.drain(..) {
         let place = trail.place(finding.start, finding.end);
         report.finding(lens, path, &finding, &place);

@@ -1,4 +1,4 @@
-//! What is said about findings: to people, as JSON lines, as SARIF. Never the secret.
+//! Reports findings to people, as JSON lines and as SARIF, never with the secret.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfence_scan::{Finding, Scanner};
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 use serde_json::{Value, json};
 
-use super::Lens;
-use super::place::Place;
-use crate::args::Scan;
+use super::ScanSettings;
+use super::line_map::FindingLocation;
+use crate::args::ScanArgs;
 use crate::commands::run::print_json;
 use crate::error::chain;
 use crate::output::{note, say};
@@ -23,21 +23,21 @@ const SARIF_SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 const OFTEN: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Format {
+enum ScanFormat {
     Human,
     Json,
     Sarif,
 }
 
-pub(super) enum Verdict {
+pub(super) enum ScanVerdict {
     Clean,
     Found,
-    /// Not everything could be looked at.
+    /// Not everything could be scanned.
     Failed,
 }
 
-pub(super) struct Report {
-    format: Format,
+pub(super) struct ScanReporter {
+    format: ScanFormat,
     scanner: Scanner,
     found: AtomicU64,
     allowed: AtomicU64,
@@ -50,12 +50,12 @@ pub(super) struct Report {
     progress: Option<Mutex<Instant>>,
 }
 
-impl Report {
-    pub(super) fn new(scan: &Scan, lens: &Lens) -> Self {
+impl ScanReporter {
+    pub(super) fn new(scan: &ScanArgs, lens: &ScanSettings) -> Self {
         let format = match (scan.json, scan.sarif) {
-            (true, _) => Format::Json,
-            (_, true) => Format::Sarif,
-            _ => Format::Human,
+            (true, _) => ScanFormat::Json,
+            (_, true) => ScanFormat::Sarif,
+            _ => ScanFormat::Human,
         };
         Self {
             format,
@@ -71,8 +71,14 @@ impl Report {
         }
     }
 
-    /// One finding, unless the allowlist has it.
-    pub(super) fn finding(&self, lens: &Lens, file: &Path, finding: &Finding, place: &Place) {
+    /// Reports one finding, unless it is allowlisted.
+    pub(super) fn finding(
+        &self,
+        lens: &ScanSettings,
+        file: &Path,
+        finding: &Finding,
+        place: &FindingLocation,
+    ) {
         let name = shown(file);
         let allowed = lens.allowlist.as_ref().and_then(|list| list.allows(finding, &name, lens.today));
         if allowed.is_some() {
@@ -81,9 +87,9 @@ impl Report {
         }
         self.found.fetch_add(1, Ordering::Relaxed);
         match self.format {
-            Format::Human => self.human(&name, finding, place),
-            Format::Json => print_json(&object(&name, finding, place)),
-            Format::Sarif => self.keep(result(&name, finding, place)),
+            ScanFormat::Human => self.human(&name, finding, place),
+            ScanFormat::Json => print_json(&object(&name, finding, place)),
+            ScanFormat::Sarif => self.keep(result(&name, finding, place)),
         }
     }
 
@@ -93,13 +99,10 @@ impl Report {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Some of a file was not looked at because a limit was reached.
+    /// Reports a file that was not scanned completely because of a limit.
     pub(super) fn incomplete(&self, file: &Path) {
         self.clear_progress();
-        note!(
-            "ringfence: {}: too much is compressed or encoded in it; not all of that was read",
-            shown(file)
-        );
+        note!("ringfence: {}: too many compressed or encoded parts; not all were scanned", shown(file));
         self.incomplete.store(true, Ordering::Relaxed);
     }
 
@@ -113,28 +116,28 @@ impl Report {
         self.show_progress();
     }
 
-    pub(super) fn finish(self) -> Verdict {
+    pub(super) fn finish(self) -> ScanVerdict {
         self.clear_progress();
         let found = self.found.load(Ordering::Relaxed);
         match self.format {
-            Format::Sarif => print_json(&self.sarif()),
-            Format::Human => self.summary(found),
-            Format::Json => {}
+            ScanFormat::Sarif => print_json(&self.sarif()),
+            ScanFormat::Human => self.summary(found),
+            ScanFormat::Json => {}
         }
         match (self.failed.load(Ordering::Relaxed), found) {
-            (true, _) => Verdict::Failed,
-            (false, 0) if self.incomplete.load(Ordering::Relaxed) => Verdict::Failed,
-            (false, 0) => Verdict::Clean,
-            (false, _) => Verdict::Found,
+            (true, _) => ScanVerdict::Failed,
+            (false, 0) if self.incomplete.load(Ordering::Relaxed) => ScanVerdict::Failed,
+            (false, 0) => ScanVerdict::Clean,
+            (false, _) => ScanVerdict::Found,
         }
     }
 
-    fn human(&self, name: &str, finding: &Finding, place: &Place) {
+    fn human(&self, name: &str, finding: &Finding, place: &FindingLocation) {
         self.clear_progress();
         let encoding =
             if finding.layers.is_plain() { String::new() } else { format!(" in {}", finding.layers) };
         let fingerprint = finding.fingerprint.map(|print| format!("  {print}")).unwrap_or_default();
-        let before = Bytes::from(place.before.as_slice());
+        let before = ByteString::from(place.before.as_slice());
         say!(
             "{name}:{}:{}: {}{encoding}{fingerprint}\n    {}[redacted:{}]",
             place.line,
@@ -180,7 +183,7 @@ impl Report {
             *last = Instant::now();
             let (files, bytes) = (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
             let found = self.found.load(Ordering::Relaxed);
-            // Progress that cannot be shown is not missed.
+            // Progress is best effort.
             let _closed = write!(
                 std::io::stderr(),
                 "\r\x1b[K{}, {} MB, {}",
@@ -202,13 +205,13 @@ fn counted(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// As it may be printed: escaped where it is no plain text, and relative paths without `./`.
+/// The path for display: escaped, and without a leading `./`.
 fn shown(file: &Path) -> String {
     let plain = file.strip_prefix(".").unwrap_or(file);
-    Bytes::from(plain).display().to_string()
+    ByteString::from(plain).display().to_string()
 }
 
-fn object(name: &str, finding: &Finding, place: &Place) -> Value {
+fn object(name: &str, finding: &Finding, place: &FindingLocation) -> Value {
     json!({
         "schema": SCHEMA,
         "rule": &*finding.rule,
@@ -223,7 +226,7 @@ fn object(name: &str, finding: &Finding, place: &Place) -> Value {
     })
 }
 
-fn result(name: &str, finding: &Finding, place: &Place) -> Value {
+fn result(name: &str, finding: &Finding, place: &FindingLocation) -> Value {
     let region = json!({
         "startLine": place.line, "startColumn": place.column,
         "byteOffset": finding.start, "byteLength": finding.end - finding.start,
@@ -240,7 +243,7 @@ fn result(name: &str, finding: &Finding, place: &Place) -> Value {
     })
 }
 
-/// A relative reference: what is no plain character of a path is percent-encoded.
+/// A relative URI, percent-encoded.
 fn uri(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'.' | b'-' | b'_' | b'~');
     name.bytes()

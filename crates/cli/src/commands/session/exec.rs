@@ -1,22 +1,22 @@
-//! `ringfence session run`: a command in a session of the daemon, with what it reads and what it prints.
+//! `ringfence session run`: runs a command in a session of the daemon, with its input and output.
 
 use std::io::{IsTerminal as _, Read as _};
 use std::process::ExitCode;
 
 use base64::Engine as _;
-use ringfence_api::{CallInfo, CallState, Chunk, Data, Exec, RunCommand};
+use ringfence_api::{CallInfo, CallState, ExecRequest, ExecStreamRequest, OutputChunk, TextOrBase64};
 
 use super::{ask, connect, id, variables};
-use crate::args::{FAILED, SessionRun};
+use crate::args::{FAILED, SessionRunArgs};
 use crate::commands::run::print_json;
-use crate::daemon::failed;
+use crate::daemon_client::failed;
 use crate::error;
 use crate::output::{bytes_out, note, say};
 
-/// In base64 it fits into a request.
+/// Fits into a request in base64.
 const MOST_INPUT: u64 = 700 * 1024;
 
-pub(super) fn run(run: &SessionRun) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(run: &SessionRunArgs) -> Result<ExitCode, ExitCode> {
     let exec = exec(run)?;
     match (run.background, run.daemon.json) {
         (true, _) => in_background(run, &exec),
@@ -25,8 +25,8 @@ pub(super) fn run(run: &SessionRun) -> Result<ExitCode, ExitCode> {
     }
 }
 
-fn exec(run: &SessionRun) -> Result<Exec, ExitCode> {
-    Ok(Exec {
+fn exec(run: &SessionRunArgs) -> Result<ExecRequest, ExitCode> {
+    Ok(ExecRequest {
         session: id(&run.id)?,
         argv: run.command.clone(),
         cwd: run.cwd.clone(),
@@ -37,11 +37,12 @@ fn exec(run: &SessionRun) -> Result<Exec, ExitCode> {
         interactive: run.interactive,
         terminal: None,
         reason: run.reason.clone(),
+        ceiling: None,
     })
 }
 
-/// All that comes on standard input. A person at a terminal has given none, and what is interactive gets it later.
-fn stdin(run: &SessionRun) -> Result<Option<Data>, ExitCode> {
+/// All of standard input. None from a terminal; an interactive command gets its input later.
+fn stdin(run: &SessionRunArgs) -> Result<Option<TextOrBase64>, ExitCode> {
     let stdin = std::io::stdin();
     if run.interactive || stdin.is_terminal() {
         return Ok(None);
@@ -61,10 +62,10 @@ fn stdin(run: &SessionRun) -> Result<Option<Data>, ExitCode> {
         ));
     }
     let base64 = base64::engine::general_purpose::STANDARD.encode(&bytes);
-    Ok((!bytes.is_empty()).then_some(Data::Base64 { base64 }))
+    Ok((!bytes.is_empty()).then_some(TextOrBase64::Base64 { base64 }))
 }
 
-fn in_background(run: &SessionRun, exec: &Exec) -> Result<ExitCode, ExitCode> {
+fn in_background(run: &SessionRunArgs, exec: &ExecRequest) -> Result<ExitCode, ExitCode> {
     let call = ask(&run.daemon, exec)?;
     if run.daemon.json {
         print_json(&call);
@@ -74,16 +75,16 @@ fn in_background(run: &SessionRun, exec: &Exec) -> Result<ExitCode, ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The call, with its output, as the interface tells it.
-fn as_json(run: &SessionRun, exec: &Exec) -> Result<ExitCode, ExitCode> {
+/// The call with its output, as the API returns it.
+fn as_json(run: &SessionRunArgs, exec: &ExecRequest) -> Result<ExitCode, ExitCode> {
     let call = ask(&run.daemon, exec)?;
     print_json(&call);
     Ok(ExitCode::from(code(&call)))
 }
 
-fn as_it_comes(run: &SessionRun, exec: Exec) -> Result<ExitCode, ExitCode> {
+fn as_it_comes(run: &SessionRunArgs, exec: ExecRequest) -> Result<ExitCode, ExitCode> {
     let mut client = connect(&run.daemon)?;
-    for chunk in client.run(&RunCommand(exec)).map_err(|error| failed(&error))? {
+    for chunk in client.run(&ExecStreamRequest(exec)).map_err(|error| failed(&error))? {
         if let Some(call) = shown(chunk.map_err(|error| failed(&error))?)? {
             return Ok(ended(&call));
         }
@@ -94,24 +95,26 @@ fn as_it_comes(run: &SessionRun, exec: Exec) -> Result<ExitCode, ExitCode> {
 pub(super) fn gone() -> ExitCode {
     let hint = "`ringfence session calls` shows what became of it, unless its daemon has gone";
     error::failed_text(
-        "the end of the command was not told: the daemon went away, or what it sent was not read for too long",
+        "the result of the command is unknown: the daemon stopped, or its output was not read in time",
         Some(hint),
     )
 }
 
-/// A piece of output goes where it came from; the last is the call itself.
-pub(super) fn shown(chunk: Chunk) -> Result<Option<Box<CallInfo>>, ExitCode> {
+/// Writes a chunk to its stream; the last chunk is the call itself.
+pub(super) fn shown(chunk: OutputChunk) -> Result<Option<Box<CallInfo>>, ExitCode> {
     match chunk {
-        Chunk::Stdout { data, .. } => bytes_out(&mut std::io::stdout(), &bytes(data)?),
-        Chunk::Stderr { data, .. } => bytes_out(&mut std::io::stderr(), &bytes(data)?),
-        Chunk::Lost { .. } => note!("ringfence: some of the output was forgotten before it was asked for"),
-        Chunk::Ended { call, .. } => return Ok(Some(call)),
-        Chunk::Cut { error } => return Err(failed(&(*error).into())),
+        OutputChunk::Stdout { data, .. } => bytes_out(&mut std::io::stdout(), &bytes(data)?),
+        OutputChunk::Stderr { data, .. } => bytes_out(&mut std::io::stderr(), &bytes(data)?),
+        OutputChunk::Dropped { .. } => {
+            note!("ringfence: the daemon dropped a part of the output")
+        }
+        OutputChunk::Ended { call, .. } => return Ok(Some(call)),
+        OutputChunk::Closed { error } => return Err(failed(&(*error).into())),
     }
     Ok(None)
 }
 
-fn bytes(data: Data) -> Result<Vec<u8>, ExitCode> {
+fn bytes(data: TextOrBase64) -> Result<Vec<u8>, ExitCode> {
     data.bytes().map_err(|error| failed(&error.into()))
 }
 
@@ -126,7 +129,7 @@ fn ended(call: &CallInfo) -> ExitCode {
     }
 }
 
-/// As `ringfence run` would end.
+/// The exit code of `ringfence run` for the same end.
 fn code(call: &CallInfo) -> u8 {
     match call.state {
         CallState::Done => call.exit_code.unwrap_or(FAILED),

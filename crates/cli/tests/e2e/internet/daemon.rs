@@ -9,7 +9,7 @@ use ringfence_client::Client;
 use rustix::process::Signal;
 
 use crate::internet::Internet;
-use crate::patience::{ended, eventually, mortal};
+use crate::test_timeouts::{ended, eventually, mortal};
 use crate::testkit::{Done, finish, send};
 
 /// By the configuration of the operator as it is when this is made; it ends when this is dropped.

@@ -1,13 +1,13 @@
-//! Two contents as a unified diff that [`super::read`] reads back to the byte.
+//! Writes a unified diff that [`super::read`] reads back exactly.
 
 use imara_diff::{Algorithm, Diff, InternedInput};
-use ringfence_types::Bytes;
+use ringfence_types::ByteString;
 
-/// Lines around each change.
+/// Context lines around each change.
 const CONTEXT: u32 = 3;
 
-/// The section of one file, as git writes it. `None`: there is no file.
-pub(crate) fn write(path: &Bytes, base: Option<&[u8]>, result: Option<&[u8]>) -> Vec<u8> {
+/// The section of one file in git's format. `None`: no file.
+pub(crate) fn write(path: &ByteString, base: Option<&[u8]>, result: Option<&[u8]>) -> Vec<u8> {
     let (old, new) = (quoted(b"a/", path), quoted(b"b/", path));
     let mut out = [b"diff --git ", old.as_slice(), b" ", &new, b"\n"].concat();
     match (base, result) {
@@ -32,31 +32,31 @@ fn lines(content: Option<&[u8]>) -> Vec<&[u8]> {
     content.unwrap_or_default().split_inclusive(|byte| *byte == b'\n').collect()
 }
 
-/// Changes that share their context.
-struct Group {
+/// Changes with shared context.
+struct HunkGroup {
     changes: Vec<imara_diff::Hunk>,
 }
 
-fn groups(before: &[&[u8]], after: &[&[u8]]) -> Vec<Group> {
+fn groups(before: &[&[u8]], after: &[&[u8]]) -> Vec<HunkGroup> {
     let mut input = InternedInput::default();
     input.update_before(before.iter().copied());
     input.update_after(after.iter().copied());
     let mut diff = Diff::compute(Algorithm::Histogram, &input);
     diff.postprocess_lines(&input);
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<HunkGroup> = Vec::new();
     for change in diff.hunks() {
-        let near = |group: &&mut Group| {
+        let near = |group: &&mut HunkGroup| {
             group.changes.last().is_some_and(|last| change.before.start <= last.before.end + 2 * CONTEXT)
         };
         match groups.last_mut().filter(near) {
             Some(group) => group.changes.push(change),
-            None => groups.push(Group { changes: vec![change] }),
+            None => groups.push(HunkGroup { changes: vec![change] }),
         }
     }
     groups
 }
 
-impl Group {
+impl HunkGroup {
     fn write(&self, before: &[&[u8]], after: &[&[u8]], out: &mut Vec<u8>) {
         let (Some(first), Some(last)) = (self.changes.first(), self.changes.last()) else { return };
         let lead = first.before.start.min(CONTEXT);
@@ -98,8 +98,8 @@ fn push(sign: u8, lines: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// A name as git writes it: quoted where it has something that would not survive in a line.
-fn quoted(prefix: &[u8], path: &Bytes) -> Vec<u8> {
+/// A name in git's format, quoted if it contains special bytes.
+fn quoted(prefix: &[u8], path: &ByteString) -> Vec<u8> {
     let plain = |byte: &u8| byte.is_ascii() && !byte.is_ascii_control() && *byte != b'"' && *byte != b'\\';
     if path.as_slice().iter().all(plain) {
         return [prefix, path.as_slice()].concat();

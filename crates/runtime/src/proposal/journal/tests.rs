@@ -1,26 +1,26 @@
 use ringfence_authz::{PathRules, Policy};
-use ringfence_ledger::{Life, Status};
-use ringfence_sandbox::files::{Edit, Tree};
+use ringfence_ledger::{Lifecycle, TransactionStatus};
+use ringfence_sandbox::files::{FileEdit, FileTree};
 use ringfence_types::{
-    Access, Call, Decision, Fingerprint, Layer, Limits, Patch, PatchedFile, Principal, Profile, Root,
-    WorkspaceId,
+    Access, ActionFingerprint, Call, Decision, Limits, Patch, PatchedFile, PolicyLayer, Principal, Profile,
+    Root, RuleId, WorkspaceId,
 };
 
-use super::super::vault::{Sides, sha256};
+use super::super::content_vault::{FileVersions, sha256};
 use super::*;
-use crate::rules::WorkspaceRules;
+use crate::sandbox_rules::SandboxRules;
 
 const OLD: &[u8] = b"old";
 const NEW: &[u8] = b"new";
 
-/// A process that died while it applied: `a` is changed, `b` comes.
+/// A process that died while applying: `a` is changed, `b` is created.
 struct Dead {
     dir: tempfile::TempDir,
     ledger: Ledger,
-    vault: Vault,
+    vault: ContentVault,
     id: TransactionId,
-    changes: Changes,
-    journal: Journal,
+    changes: ChangeSet,
+    journal: LandingJournal,
 }
 
 impl Dead {
@@ -30,42 +30,46 @@ impl Dead {
         fs::create_dir(root.join("w")).unwrap();
         fs::write(root.join("w/a"), OLD).unwrap();
         let ledger = Ledger::open(&root.join("state/ledger.db")).unwrap();
-        let vault = Vault::new(&root.join("state"));
+        let vault = ContentVault::new(&root.join("state"));
         let (id, session) = (TransactionId::random().unwrap(), SessionId::random().unwrap());
         let patch = Patch { files: vec![file("a", Some(OLD)), file("b", None)] };
         vault
-            .keep(&id, &patch.files.iter().map(|file| (file.clone(), Sides::default())).collect::<Vec<_>>())
+            .keep(
+                &id,
+                &patch.files.iter().map(|file| (file.clone(), FileVersions::default())).collect::<Vec<_>>(),
+            )
             .unwrap();
         for event in begun(&id, &session, &patch, &root.join("w")) {
             let _receipt = ledger.append(&event).unwrap();
         }
         let paths = PathRules::default();
-        let rules = WorkspaceRules::new(&paths);
-        let roots = [Root { path: Bytes::from(root.join("w")), access: Access::Write }];
+        let rules = SandboxRules::new(&paths);
+        let roots = [Root { path: ByteString::from(root.join("w")), access: Access::Write }];
         let edits = crate::pipeline::edits(&patch);
-        let edits: Vec<Edit<'_>> = edits.into_iter().collect();
-        let changes = Tree::open(&roots, &rules).unwrap().plan(&root.join("w"), &edits, id.as_str()).unwrap();
-        let journal = Journal::begin(&vault, &id, &session).unwrap();
+        let edits: Vec<FileEdit<'_>> = edits.into_iter().collect();
+        let changes =
+            FileTree::open(&roots, &rules).unwrap().plan(&root.join("w"), &edits, id.as_str()).unwrap();
+        let journal = LandingJournal::begin(&vault, &id, &session).unwrap();
         Self { dir, ledger, vault, id, changes, journal }
     }
 
-    fn enter(&mut self, phase: Phase) {
+    fn enter(&mut self, phase: JournalPhase) {
         self.journal.enter(phase, Some(&self.changes)).unwrap();
     }
 
     fn stage(&mut self) {
-        self.enter(Phase::Staging);
+        self.enter(JournalPhase::Staging);
         self.changes.stage(&[Some(NEW), Some(NEW)]).unwrap();
     }
 
-    fn recover(&self) -> Vec<Recovered> {
+    fn recover(&self) -> Vec<RecoveryOutcome> {
         let recovered = recover(&self.ledger, &self.dir.path().join("state"));
         recovered.into_iter().map(|one| one.unwrap().outcome).collect()
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> TransactionStatus {
         let records = self.ledger.reader().unwrap().about(self.id.as_str()).unwrap();
-        Life::of(records.iter().map(|record| &record.event)).unwrap().status()
+        Lifecycle::of(records.iter().map(|record| &record.event)).unwrap().status()
     }
 
     fn files(&self) -> Vec<(String, Vec<u8>)> {
@@ -78,7 +82,7 @@ impl Dead {
     }
 
     #[track_caller]
-    fn ends(&self, outcome: Recovered, status: Status) {
+    fn ends(&self, outcome: RecoveryOutcome, status: TransactionStatus) {
         assert_eq!(self.recover(), [outcome]);
         assert_eq!(self.status(), status);
         assert_eq!(self.recover(), [], "once");
@@ -97,7 +101,13 @@ impl Dead {
 
 fn file(path: &str, base: Option<&[u8]>) -> PatchedFile {
     let result = Some(sha256(NEW));
-    PatchedFile { path: Bytes::from(path), base: base.map(sha256), result, bytes: 3, secrets: Vec::new() }
+    PatchedFile {
+        path: ByteString::from(path),
+        base: base.map(sha256),
+        result,
+        bytes: 3,
+        secrets: Vec::new(),
+    }
 }
 
 fn begun(id: &TransactionId, session: &SessionId, patch: &Patch, root: &Path) -> [Event; 2] {
@@ -105,31 +115,31 @@ fn begun(id: &TransactionId, session: &SessionId, patch: &Patch, root: &Path) ->
     let policy = Policy::new(Profile::Workspace);
     let limits: Limits = policy.limits;
     [
-        Event::Proposed {
+        Event::ProposalCreated {
             transaction: id.clone(),
             session: session.clone(),
             workspace_id: WorkspaceId::of_canonical_path(root),
-            workspace: Bytes::from(root),
+            workspace: ByteString::from(root),
             patch: patch.clone(),
             title: None,
             findings: Vec::new(),
-            by: Principal::System,
+            actor: Principal::System,
         },
-        Event::Intent {
+        Event::CallIntended {
             transaction: id.clone(),
             session: session.clone(),
-            fingerprint: Fingerprint::of(&call, &[]),
+            fingerprint: ActionFingerprint::of(&call, &[]),
             call,
             decision: Decision::Allow,
-            layer: Layer::Floor,
-            rule: "path.open".to_owned(),
+            layer: PolicyLayer::Floor,
+            rule: RuleId::PathOpen.into(),
             grant: None,
             profile: Profile::Workspace,
-            policy: String::new(),
+            policy_digest: String::new(),
             roots: Vec::new(),
             limits,
             findings: Vec::new(),
-            by: None,
+            call_origin: None,
         },
     ]
 }
@@ -137,16 +147,16 @@ fn begun(id: &TransactionId, session: &SessionId, patch: &Patch, root: &Path) ->
 #[test]
 fn before_the_exchange_everything_is_undone() {
     let dead = Dead::new();
-    dead.ends(Recovered::Undone, Status::Interrupted);
+    dead.ends(RecoveryOutcome::Undone, TransactionStatus::Interrupted);
     dead.is_old();
     let mut dead = Dead::new();
-    dead.enter(Phase::Staging);
-    dead.ends(Recovered::Undone, Status::Interrupted);
+    dead.enter(JournalPhase::Staging);
+    dead.ends(RecoveryOutcome::Undone, TransactionStatus::Interrupted);
     dead.is_old();
     let mut dead = Dead::new();
     dead.stage();
     assert_eq!(dead.files().len(), 3, "prepared files are there");
-    dead.ends(Recovered::Undone, Status::Interrupted);
+    dead.ends(RecoveryOutcome::Undone, TransactionStatus::Interrupted);
     dead.is_old();
     assert!(dead.vault.contents(&dead.id).exists(), "it can be proposed again");
 }
@@ -155,30 +165,30 @@ fn before_the_exchange_everything_is_undone() {
 fn from_the_exchange_on_everything_is_finished() {
     let mut dead = Dead::new();
     dead.stage();
-    dead.enter(Phase::Swapping);
-    dead.ends(Recovered::Finished, Status::Completed);
+    dead.enter(JournalPhase::Swapping);
+    dead.ends(RecoveryOutcome::Finished, TransactionStatus::Completed);
     dead.is_new();
-    for phase in [Phase::Swapping, Phase::Done] {
+    for phase in [JournalPhase::Swapping, JournalPhase::Done] {
         let mut dead = Dead::new();
         dead.stage();
-        dead.enter(Phase::Swapping);
+        dead.enter(JournalPhase::Swapping);
         dead.changes.swap().unwrap();
         dead.enter(phase);
-        dead.ends(Recovered::Finished, Status::Completed);
+        dead.ends(RecoveryOutcome::Finished, TransactionStatus::Completed);
         dead.is_new();
     }
 }
 
 #[test]
 fn an_undoing_that_was_cut_off_is_undone() {
-    for swap in [Phase::Staging, Phase::Swapping] {
+    for swap in [JournalPhase::Staging, JournalPhase::Swapping] {
         let mut dead = Dead::new();
         dead.stage();
-        if swap == Phase::Swapping {
+        if swap == JournalPhase::Swapping {
             dead.changes.swap().unwrap();
         }
-        dead.enter(Phase::Undoing);
-        dead.ends(Recovered::Undone, Status::Interrupted);
+        dead.enter(JournalPhase::Undoing);
+        dead.ends(RecoveryOutcome::Undone, TransactionStatus::Interrupted);
         dead.is_old();
     }
 }
@@ -187,20 +197,20 @@ fn an_undoing_that_was_cut_off_is_undone() {
 fn what_the_ledger_knows_is_not_said_twice() {
     let mut dead = Dead::new();
     dead.stage();
-    dead.enter(Phase::Swapping);
+    dead.enter(JournalPhase::Swapping);
     dead.changes.swap().unwrap();
-    dead.enter(Phase::Done);
+    dead.enter(JournalPhase::Done);
     let session = dead.journal.entry.session.clone();
-    let settled = Event::Settled {
+    let settled = Event::CallSettled {
         transaction: dead.id.clone(),
         session,
         outcome: None,
         failure: None,
-        left_to: None,
+        delegated_to: None,
         notes: Vec::new(),
     };
     let _receipt = dead.ledger.append(&settled).unwrap();
-    dead.ends(Recovered::Finished, Status::Completed);
+    dead.ends(RecoveryOutcome::Finished, TransactionStatus::Completed);
     dead.is_new();
 }
 
@@ -211,12 +221,12 @@ fn the_work_of_a_living_process_is_left_alone() {
     let lock = File::open(dead.vault.contents(&dead.id)).unwrap();
     lock.lock().unwrap();
     assert_eq!(dead.recover(), []);
-    assert_eq!((dead.files().len(), dead.status()), (3, Status::InProgress));
+    assert_eq!((dead.files().len(), dead.status()), (3, TransactionStatus::InProgress));
     drop(lock);
-    dead.ends(Recovered::Undone, Status::Interrupted);
+    dead.ends(RecoveryOutcome::Undone, TransactionStatus::Interrupted);
 }
 
-/// Whoever comes second must not say that nobody knows what became of it.
+/// A second process must wait, and must not report the outcome as unknown.
 #[test]
 fn the_work_of_another_start_is_waited_for() {
     let mut dead = Dead::new();
@@ -232,7 +242,7 @@ fn the_work_of_another_start_is_waited_for() {
             released.store(true, std::sync::atomic::Ordering::SeqCst);
             drop(lock);
         });
-        dead.ends(Recovered::Undone, Status::Interrupted);
+        dead.ends(RecoveryOutcome::Undone, TransactionStatus::Interrupted);
         assert!(released.load(std::sync::atomic::Ordering::SeqCst));
     });
     dead.is_old();
@@ -242,17 +252,17 @@ fn the_work_of_another_start_is_waited_for() {
 fn what_somebody_changed_meanwhile_is_theirs() {
     let mut dead = Dead::new();
     dead.stage();
-    dead.enter(Phase::Swapping);
+    dead.enter(JournalPhase::Swapping);
     fs::write(dead.dir.path().join("w/a"), "theirs").unwrap();
-    dead.ends(Recovered::FinishedBut(vec![PathBuf::from("a")]), Status::Interrupted);
+    dead.ends(RecoveryOutcome::FinishedBut(vec![PathBuf::from("a")]), TransactionStatus::Interrupted);
     assert_eq!(dead.files(), [("a".to_owned(), b"theirs".to_vec()), ("b".to_owned(), NEW.to_vec())]);
 }
 
 #[test]
 fn a_workspace_that_is_gone_ends_it() {
     for (phase, outcome, status) in [
-        (Phase::Staging, Recovered::Undone, Status::Interrupted),
-        (Phase::Done, Recovered::Finished, Status::Completed),
+        (JournalPhase::Staging, RecoveryOutcome::Undone, TransactionStatus::Interrupted),
+        (JournalPhase::Done, RecoveryOutcome::Finished, TransactionStatus::Completed),
     ] {
         let mut dead = Dead::new();
         dead.stage();
@@ -285,7 +295,7 @@ fn a_journal_that_is_not_what_the_ledger_says_is_not_acted_on() {
         assert!(refused, "{number}: {recovered:?}");
         assert_eq!(dead.files(), before);
         fs::write(&dead.journal.path, own).unwrap();
-        dead.ends(Recovered::Undone, Status::Interrupted);
+        dead.ends(RecoveryOutcome::Undone, TransactionStatus::Interrupted);
     }
 }
 

@@ -23,7 +23,12 @@ impl World {
 
     fn with(values: &[(&str, &str)]) -> Self {
         let world = Self::new();
-        world.store().add(values.iter().map(|(name, value)| secret(name, value)).collect()).unwrap();
+        world
+            .store()
+            .add(values.iter().map(|(name, value)| secret(name, value)).collect())
+            .unwrap()
+            .make()
+            .unwrap();
         world
     }
 
@@ -36,8 +41,8 @@ impl World {
     }
 }
 
-fn value(text: &str) -> Value {
-    Value::new(Zeroizing::new(text.as_bytes().to_vec())).unwrap()
+fn value(text: &str) -> SecretValue {
+    SecretValue::new(Zeroizing::new(text.as_bytes().to_vec())).unwrap()
 }
 
 fn name(text: &str) -> SecretName {
@@ -48,22 +53,22 @@ fn secret(name: &str, text: &str) -> NewSecret {
     NewSecret {
         name: name.parse().unwrap(),
         class: SecretClass::Tool,
-        scope: Scope::default(),
+        scope: SecretScope::default(),
         deliver: None,
         variable: None,
         hosts: Vec::new(),
-        places: Vec::new(),
+        credential_locations: Vec::new(),
         value: value(text),
     }
 }
 
-fn at(workspace: &str) -> Scope {
-    Scope { workspace: Some(Bytes::from(workspace)), agent: None }
+fn at(workspace: &str) -> SecretScope {
+    SecretScope { workspace: Some(ByteString::from(workspace)), agent: None }
 }
 
 fn read(store: &SecretStore) -> Vec<(String, String)> {
     let secrets = store.read().unwrap();
-    let text = |value: &Value| String::from_utf8(value.as_slice().to_vec()).unwrap();
+    let text = |value: &SecretValue| String::from_utf8(value.as_slice().to_vec()).unwrap();
     secrets.values().map(|(meta, value)| (meta.name.to_string(), text(value))).collect()
 }
 
@@ -93,21 +98,22 @@ fn what_is_kept_comes_back_and_is_nowhere_in_the_clear() {
 fn the_same_value_is_never_written_the_same_way_twice() {
     let world = World::with(&[("ONE", "value-value")]);
     let before = fs::read(world.path("secrets/store")).unwrap();
-    let changed = world.store().rotate(&name("ONE"), &Scope::default(), value("value-value")).unwrap();
-    let after = fs::read(world.path("secrets/store")).unwrap();
-    assert_ne!(before, after);
-    assert!(changed.stored.sha256.starts_with("sha256:"));
-    assert_eq!(changed.metas.len(), 1);
+    let changed = world.store().rotate(&name("ONE"), &SecretScope::default(), value("value-value")).unwrap();
+    assert_eq!(fs::read(world.path("secrets/store")).unwrap(), before, "it is not made yet");
+    assert!(changed.after().sha256.starts_with("sha256:") && changed.before() != changed.after());
+    assert_eq!(changed.changed().len(), 1);
+    changed.make().unwrap();
+    assert_ne!(fs::read(world.path("secrets/store")).unwrap(), before);
 }
 
 #[test]
 fn a_name_exists_once_in_a_scope() {
     let world = World::with(&[("ONE", "value-1")]);
     let store = world.store();
-    assert!(matches!(store.add(vec![secret("ONE", "value-2")]), Err(ChangeError::Exists { .. })));
-    store.add(vec![NewSecret { scope: at("/w"), ..secret("ONE", "value-3") }]).unwrap();
+    assert!(matches!(store.add(vec![secret("ONE", "value-2")]), Err(SecretChangeError::Exists { .. })));
+    store.add(vec![NewSecret { scope: at("/w"), ..secret("ONE", "value-3") }]).unwrap().make().unwrap();
     let twice = vec![secret("TWO", "value-4"), secret("TWO", "value-5")];
-    assert!(matches!(store.add(twice), Err(ChangeError::Exists { .. })));
+    assert!(matches!(store.add(twice), Err(SecretChangeError::Exists { .. })));
     assert_eq!(store.read().unwrap().list().count(), 2, "all or none");
 }
 
@@ -115,20 +121,20 @@ fn a_name_exists_once_in_a_scope() {
 fn a_name_alone_means_the_only_one_or_the_one_for_everywhere() {
     let world = World::new();
     let store = world.store();
-    store.add(vec![NewSecret { scope: at("/w"), ..secret("ONE", "value-1") }]).unwrap();
-    store.rotate(&name("ONE"), &Scope::default(), value("value-2")).unwrap();
-    store.add(vec![NewSecret { scope: at("/v"), ..secret("ONE", "value-3") }]).unwrap();
-    let ambiguous = store.remove(&name("ONE"), &Scope::default());
-    assert!(matches!(ambiguous, Err(ChangeError::Ambiguous { .. })), "{ambiguous:?}");
-    assert!(matches!(store.remove(&name("ONE"), &at("/x")), Err(ChangeError::Unknown { .. })));
-    store.remove(&name("ONE"), &at("/v")).unwrap();
+    store.add(vec![NewSecret { scope: at("/w"), ..secret("ONE", "value-1") }]).unwrap().make().unwrap();
+    store.rotate(&name("ONE"), &SecretScope::default(), value("value-2")).unwrap().make().unwrap();
+    store.add(vec![NewSecret { scope: at("/v"), ..secret("ONE", "value-3") }]).unwrap().make().unwrap();
+    let ambiguous = store.remove(&name("ONE"), &SecretScope::default());
+    assert!(matches!(ambiguous, Err(SecretChangeError::Ambiguous { .. })), "{ambiguous:?}");
+    assert!(matches!(store.remove(&name("ONE"), &at("/x")), Err(SecretChangeError::Unknown { .. })));
+    store.remove(&name("ONE"), &at("/v")).unwrap().make().unwrap();
     assert_eq!(read(&store), [("ONE".to_owned(), "value-2".to_owned())]);
 }
 
 #[test]
 fn an_unknown_name_is_answered_with_the_nearest() {
     let world = World::with(&[("GITHUB_TOKEN", "value-1")]);
-    let error = world.store().remove(&name("GITHUB_TOKN"), &Scope::default()).unwrap_err();
+    let error = world.store().remove(&name("GITHUB_TOKN"), &SecretScope::default()).unwrap_err();
     assert!(error.to_string().contains("did you mean `GITHUB_TOKEN`"), "{error}");
 }
 
@@ -136,15 +142,18 @@ fn an_unknown_name_is_answered_with_the_nearest() {
 fn rotation_keeps_everything_but_the_value() {
     let world = World::with(&[("ONE", "value-1")]);
     let store = world.store();
-    let before = store.read().unwrap().find(&name("ONE"), &Scope::default()).unwrap().clone();
-    store.rotate(&name("ONE"), &Scope::default(), value("another-value")).unwrap();
-    let after = store.read().unwrap().find(&name("ONE"), &Scope::default()).unwrap().clone();
+    let before = store.read().unwrap().find(&name("ONE"), &SecretScope::default()).unwrap().clone();
+    store.rotate(&name("ONE"), &SecretScope::default(), value("another-value")).unwrap().make().unwrap();
+    let after = store.read().unwrap().find(&name("ONE"), &SecretScope::default()).unwrap().clone();
     assert_ne!(before.fingerprint, after.fingerprint);
     assert_eq!((before.created, before.variable.clone()), (after.created, after.variable.clone()));
     let env = NewSecret { deliver: Some(Delivery::Env), ..secret("TWO", "value-2") };
-    store.add(vec![env]).unwrap();
+    store.add(vec![env]).unwrap().make().unwrap();
     let long = "x".repeat(40_000);
-    assert!(store.rotate(&name("TWO"), &Scope::default(), value(&long)).is_err(), "too long for a variable");
+    assert!(
+        store.rotate(&name("TWO"), &SecretScope::default(), value(&long)).is_err(),
+        "too long for a variable"
+    );
     assert!(read(&store).contains(&("TWO".to_owned(), "value-2".to_owned())), "and the old one stays");
 }
 
@@ -168,7 +177,7 @@ fn every_changed_byte_is_noticed() {
         let mut changed = whole.clone();
         changed[at] ^= 1;
         fs::write(&path, &changed).unwrap();
-        assert!(matches!(world.store().read(), Err(StoreError::Seal { .. })), "byte {at}");
+        assert!(matches!(world.store().read(), Err(SecretStoreError::Seal { .. })), "byte {at}");
     }
     for length in [0, 1, 8, 31, 32, 47, 48, whole.len() - 1] {
         fs::write(&path, &whole[..length]).unwrap();
@@ -184,9 +193,11 @@ fn without_its_key_a_store_is_neither_opened_nor_replaced() {
     let key = world.path("secrets-key/key");
     let right = fs::read(&key).unwrap();
     fs::remove_file(&key).unwrap();
-    assert!(matches!(world.store().read(), Err(StoreError::NoKey { .. })));
+    assert!(matches!(world.store().read(), Err(SecretStoreError::NoKey { .. })));
     let error = world.store().add(vec![secret("TWO", "value-2")]).unwrap_err();
-    assert!(matches!(&error, ChangeError::Store(StoreError::NoKey { .. })) && error.hint().is_some());
+    assert!(
+        matches!(&error, SecretChangeError::Store(SecretStoreError::NoKey { .. })) && error.hint().is_some()
+    );
     assert!(!key.exists(), "no new key is made for an old store");
     for wrong in [vec![7; 32], vec![7; 31], vec![7; 33], Vec::new()] {
         fs::write(&key, &wrong).unwrap();
@@ -197,7 +208,7 @@ fn without_its_key_a_store_is_neither_opened_nor_replaced() {
     assert_eq!(read(&world.store()).len(), 1);
 }
 
-/// S003-26: who could have read or put it there, and what to do.
+/// S003-26: names the exposed file and the fix.
 #[test]
 fn s003_26_what_others_could_reach_is_refused_with_the_fix() {
     let world = World::with(&[("ONE", "value-1")]);
@@ -229,14 +240,17 @@ fn links_and_other_things_in_place_of_a_file_are_refused() {
         fs::rename(&there, &away).unwrap();
         std::os::unix::fs::symlink(&away, &there).unwrap();
         let error = world.store().read().unwrap_err();
-        assert!(matches!(error, StoreError::Place(PlaceError::Symlink { .. })), "{path}: {error:?}");
+        assert!(
+            matches!(error, SecretStoreError::Place(PrivateDirError::Symlink { .. })),
+            "{path}: {error:?}"
+        );
         fs::remove_file(&there).unwrap();
         fs::rename(&away, &there).unwrap();
         assert_eq!(read(&world.store()).len(), 1, "{path}: put back");
     }
     let world = World::with(&[("ONE", "value-1")]);
     fs::hard_link(world.path("secrets/store"), world.path("copy")).unwrap();
-    assert!(matches!(world.store().read(), Err(StoreError::Place(PlaceError::HardLinked { .. }))));
+    assert!(matches!(world.store().read(), Err(SecretStoreError::Place(PrivateDirError::HardLinked { .. }))));
     fs::remove_file(world.path("copy")).unwrap();
     fs::remove_file(world.path("secrets/store")).unwrap();
     rustix::fs::mknodat(
@@ -248,7 +262,7 @@ fn links_and_other_things_in_place_of_a_file_are_refused() {
     )
     .unwrap();
     assert!(
-        matches!(world.store().read(), Err(StoreError::Place(PlaceError::Kind { .. }))),
+        matches!(world.store().read(), Err(SecretStoreError::Place(PrivateDirError::Kind { .. }))),
         "and it does not hang"
     );
 }
@@ -261,7 +275,11 @@ fn changes_at_once_are_all_kept() {
             let store = world.store();
             scope.spawn(move || {
                 for number in 0..10 {
-                    store.add(vec![secret(&format!("S{writer}-{number}"), "some-value")]).unwrap();
+                    store
+                        .add(vec![secret(&format!("S{writer}-{number}"), "some-value")])
+                        .unwrap()
+                        .make()
+                        .unwrap();
                     store.read().unwrap();
                 }
             });
@@ -278,7 +296,7 @@ fn what_a_killed_writer_left_is_swept_and_the_old_content_stays() {
     let world = World::with(&[("ONE", "value-1")]);
     fs::write(world.path("secrets/4711.new"), "half").unwrap();
     assert_eq!(read(&world.store()).len(), 1);
-    world.store().add(vec![secret("TWO", "value-2")]).unwrap();
+    world.store().add(vec![secret("TWO", "value-2")]).unwrap().make().unwrap();
     assert!(!world.path("secrets/4711.new").exists());
     assert_eq!(read(&world.store()).len(), 2);
 }
@@ -287,10 +305,10 @@ fn what_a_killed_writer_left_is_swept_and_the_old_content_stays() {
 fn there_is_an_end_to_how_much_is_kept() {
     let world = World::new();
     let many = (0..=MAX_SECRETS).map(|number| secret(&format!("S{number}"), "some-value")).collect();
-    assert!(matches!(world.store().add(many), Err(ChangeError::Full)));
+    assert!(matches!(world.store().add(many), Err(SecretChangeError::Full)));
     let large = "x".repeat(crate::secrets::MAX_VALUE);
     let large = (0..300).map(|number| secret(&format!("S{number}"), &large)).collect();
-    assert!(matches!(world.store().add(large), Err(ChangeError::Full)));
+    assert!(matches!(world.store().add(large), Err(SecretChangeError::Full)));
     assert!(world.store().read().unwrap().is_empty());
 }
 

@@ -3,18 +3,16 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 
-use ringfence_types::{Backend, OciRuntime};
-
-use crate::container::Inspected;
-use crate::session::StartError;
+use super::unavailable;
+use crate::sandbox::SandboxStartError;
 
 /// The number of PID 1 of the container, once it is sure that it is the caller and shares nothing with the host.
-pub(super) fn peer(socket: &OwnedFd) -> Result<u32, StartError> {
-    let peer =
-        rustix::net::sockopt::socket_peercred(socket).map_err(|errno| StartError::Spawn(errno.into()))?;
+pub(super) fn peer(socket: &OwnedFd) -> Result<u32, SandboxStartError> {
+    let peer = rustix::net::sockopt::socket_peercred(socket)
+        .map_err(|errno| SandboxStartError::Spawn(errno.into()))?;
     let caller = (rustix::process::geteuid(), rustix::process::getegid());
     if (peer.uid, peer.gid) != caller {
-        return Err(unsafe_engine(&format!(
+        return Err(unavailable(&format!(
             "the engine runs it as user {}, so that files would not be yours",
             peer.uid.as_raw()
         )));
@@ -24,31 +22,20 @@ pub(super) fn peer(socket: &OwnedFd) -> Result<u32, StartError> {
         let inode =
             |process: &str| std::fs::metadata(format!("/proc/{process}/ns/{namespace}")).map(|ns| ns.ino());
         let (inside, here) = (inode(&init.to_string()), inode("self"));
-        let (inside, here) = (inside.map_err(StartError::Spawn)?, here.map_err(StartError::Spawn)?);
+        let (inside, here) =
+            (inside.map_err(SandboxStartError::Spawn)?, here.map_err(SandboxStartError::Spawn)?);
         if inside == here {
-            return Err(unsafe_engine(&format!("the engine gave it the host's {namespace} namespace")));
+            return Err(unavailable(&format!("the engine gave it the host's {namespace} namespace")));
         }
     }
     Ok(init)
 }
 
 /// The engine's own word about the same process. A process that slipped in before PID 1 would have another number.
-pub(super) fn started(told: &Inspected, init: u32, wanted: Option<OciRuntime>) -> Result<(), StartError> {
-    if told.pid != Some(init) {
-        return Err(unsafe_engine(&format!(
-            "process {init} connected, but PID 1 of the container is {}",
-            told.pid.map_or_else(|| "gone".to_owned(), |pid| format!("process {pid}"))
-        )));
+pub(super) fn started(told: Option<u32>, init: u32) -> Result<(), SandboxStartError> {
+    if told == Some(init) {
+        return Ok(());
     }
-    match wanted {
-        Some(wanted) if told.runtime.as_deref() != Some(wanted.word()) => Err(StartError::OtherRuntime {
-            wanted,
-            used: told.runtime.clone().unwrap_or_else(|| "one that it does not name".to_owned()),
-        }),
-        _ => Ok(()),
-    }
-}
-
-fn unsafe_engine(reason: &str) -> StartError {
-    StartError::Unavailable { backend: Backend::Container, reason: reason.to_owned() }
+    let told = told.map_or_else(|| "gone".to_owned(), |pid| format!("process {pid}"));
+    Err(unavailable(&format!("process {init} connected, but PID 1 of the container is {told}")))
 }

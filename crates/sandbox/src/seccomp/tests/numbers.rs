@@ -2,6 +2,9 @@
 
 pub(super) const LIBC: &[(&str, i64)] = &[
     ("ptrace", libc::SYS_ptrace),
+    ("semget", libc::SYS_semget),
+    ("vmsplice", libc::SYS_vmsplice),
+    ("close_range", libc::SYS_close_range),
     ("fchmod", libc::SYS_fchmod),
     ("fchmodat", libc::SYS_fchmodat),
     ("fchmodat2", libc::SYS_fchmodat2),
@@ -85,6 +88,7 @@ pub(super) const LIBC: &[(&str, i64)] = &[
     ("remap_file_pages", libc::SYS_remap_file_pages),
     ("memfd_create", libc::SYS_memfd_create),
     ("memfd_secret", libc::SYS_memfd_secret),
+    ("mmap", libc::SYS_mmap),
     ("pidfd_open", libc::SYS_pidfd_open),
     ("pidfd_send_signal", libc::SYS_pidfd_send_signal),
     ("execveat", libc::SYS_execveat),
@@ -120,4 +124,5 @@ pub(super) const NOT_IN_LIBC: &[&str] = &[
     "listmount",
     "cachestat",
     "rseq_slice_yield",
+    "file_setattr",
 ];

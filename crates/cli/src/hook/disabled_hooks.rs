@@ -1,0 +1,72 @@
+//! Detects settings that make Claude Code ignore all hooks, including Ringfence's, at its next look. Until
+//! they are gone, every evaluated call is refused.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use ringfence_types::{ByteString, PolicyLayer, Refusal, RefusalCode, RuleId};
+use serde_json::Value;
+
+use super::request::HookRequest;
+use crate::args::AgentKind;
+use crate::environment::Environment;
+
+const SWITCH: &str = "disableAllHooks";
+/// Larger than any hand-written settings file.
+const LONGEST: u64 = 4 * 1024 * 1024;
+
+pub(super) fn unplugged(request: &HookRequest, environment: &Environment) -> Option<Refusal> {
+    if request.agent != AgentKind::ClaudeCode {
+        return None;
+    }
+    let file = switched_off(&request.cwd, environment)?;
+    Some(Refusal {
+        code: RefusalCode::Tool,
+        layer: PolicyLayer::Floor,
+        rule: RuleId::HookDisabled.into(),
+        message: format!(
+            "`{}` switches off the hooks of {}, Ringfence among them",
+            ByteString::from(file.as_path()).display(),
+            request.agent
+        ),
+        hint: Some(format!("look at who wrote it, and remove `{SWITCH}` from it")),
+    })
+}
+
+/// A file because of which Claude Code in `cwd` runs no hook.
+pub(crate) fn switched_off(cwd: &Path, environment: &Environment) -> Option<PathBuf> {
+    files(cwd, environment).into_iter().find(|file| switches_off(file))
+}
+
+/// All directories above count, because only the agent knows which one is the project.
+fn files(cwd: &Path, environment: &Environment) -> Vec<PathBuf> {
+    let user = environment.agent_config.clone().or_else(|| Some(environment.home.as_ref()?.join(".claude")));
+    let above = |place: &Path| place.ancestors().map(|above| above.join(".claude")).collect::<Vec<_>>();
+    let mut directories = above(cwd);
+    directories.extend(environment.agent_project.as_deref().map(above).unwrap_or_default());
+    directories.extend(user);
+    let named =
+        |directory: &PathBuf| ["settings.json", "settings.local.json"].map(|name| directory.join(name));
+    directories.iter().flat_map(named).collect()
+}
+
+/// A file that is too long or no JSON counts if it contains the word.
+fn switches_off(path: &Path) -> bool {
+    let Some(text) = read(path) else { return false };
+    if text.len() as u64 > LONGEST {
+        return true;
+    }
+    match serde_json::from_slice::<Value>(&text) {
+        Ok(settings) => !matches!(settings.get(SWITCH), None | Some(Value::Null | Value::Bool(false))),
+        Err(_) => String::from_utf8_lossy(&text).contains(SWITCH),
+    }
+}
+
+fn read(path: &Path) -> Option<Vec<u8>> {
+    // Not a pipe, which might never end.
+    path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let mut text = Vec::new();
+    File::open(path).ok()?.take(LONGEST + 1).read_to_end(&mut text).ok()?;
+    Some(text)
+}

@@ -1,0 +1,358 @@
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringfence_authz::{CallPermissions, FilesystemView as GrantedView};
+use ringfence_egress::SessionCa;
+use ringfence_sandbox::survey::SurveyError;
+use ringfence_sandbox::{HostView, ProxySockets, Sandbox, SandboxSpec, SandboxStartError, Unsupported};
+use ringfence_types::{
+    Access, Backend, ByteString, ControlLevel, NetMode, PolicyLayer, Posture, Refusal, RefusalCode, RuleId,
+};
+
+use super::ExecEffect;
+use crate::effect::held;
+use crate::pipeline::{Admitted, Settled, chain, closed};
+use crate::proxy::{SessionProxy, SessionProxyError, bundle};
+use crate::sandbox_rules::{HostFiles, SandboxRules};
+use crate::secrets::SecretStore;
+use crate::session::{AgentSession, SessionFence, SessionShared};
+
+/// Starts the session's sandbox if it does not run yet.
+pub(super) fn fence(
+    admitted: Admitted<ExecEffect>,
+    session: &mut AgentSession<'_>,
+) -> Result<(Admitted<ExecEffect>, Standing), Settled> {
+    if let Err(refusal) = session.record_releases(admitted.transaction()) {
+        return Err(admitted.settling().refused(session, refusal));
+    }
+    // The next due time is irrelevant, because a command runs now.
+    let _due = session.rest();
+    let failed = match standing(session, admitted.grant().permissions()) {
+        Ok(standing) => return Ok((admitted, standing)),
+        Err(failed) => failed,
+    };
+    let settling = admitted.settling();
+    Err(match failed {
+        NotStarted::Network(error) => {
+            let hint = Some("use `--net none`, or look for what is missing in `ringfence doctor`".to_owned());
+            settling.failed(session, chain(&error), hint)
+        }
+        NotStarted::Refused(refusal) => settling.refused(session, refusal),
+        NotStarted::Failed(error) => match refusal_of(&error) {
+            Some(refusal) => settling.refused(session, refusal),
+            None => {
+                let hint = error.hint();
+                settling.failed(session, chain(&error), hint)
+            }
+        },
+    })
+}
+
+enum NotStarted {
+    Refused(Refusal),
+    Failed(SandboxStartError),
+    Network(SessionProxyError),
+}
+
+/// The sandbox of a session, leased to one call. The idle timeout does not stop it during the lease.
+#[derive(Debug)]
+pub(super) struct Standing {
+    pub(super) sandbox: Arc<Sandbox>,
+    pub(super) filtered: bool,
+}
+
+/// The sandbox of the session, started if needed. Of two concurrent first calls, one waits for the other.
+fn standing(session: &mut AgentSession<'_>, permissions: &CallPermissions) -> Result<Standing, NotStarted> {
+    if session.own.is_some() {
+        return own_standing(session, permissions);
+    }
+    let mut fence = session.common.fence();
+    if session.common.memory().is_closed() {
+        return Err(NotStarted::Refused(closed()));
+    }
+    if let Some(sandbox) = &fence.sandbox {
+        return Ok(Standing { sandbox: Arc::clone(sandbox), filtered: fence.network.is_some() });
+    }
+    let (Started { sandbox, skipped_backends }, network) = start(session, permissions)?;
+    held::record(session, &sandbox);
+    session.common.tell(sandbox.notes().iter().cloned());
+    let standing = Standing { sandbox: Arc::new(sandbox), filtered: network.is_some() };
+    *fence =
+        SessionFence { network, sandbox: Some(Arc::clone(&standing.sandbox)), skipped_backends, told: false };
+    drop(fence);
+    session.container_started();
+    Ok(standing)
+}
+
+/// The sandbox of a call whose ceiling is below that of its session.
+fn own_standing(
+    session: &mut AgentSession<'_>,
+    permissions: &CallPermissions,
+) -> Result<Standing, NotStarted> {
+    let (Started { sandbox, skipped_backends }, network) = start(session, permissions)?;
+    held::record(session, &sandbox);
+    session.common.tell(sandbox.notes().iter().cloned());
+    let filtered = network.is_some();
+    let fence = SessionFence { network, sandbox: Some(Arc::new(sandbox)), skipped_backends, told: false };
+    let sandbox = session.put_up_own(fence).map_err(NotStarted::Refused)?;
+    // Checked after registration, so that a session that ends from now on also ends the sandbox.
+    if session.common.memory().is_closed() {
+        return Err(NotStarted::Refused(closed()));
+    }
+    Ok(Standing { sandbox, filtered })
+}
+
+/// Strongest first. Policy chooses `container` and a flag chooses `none`; neither is a fallback.
+const LADDER: [Backend; 3] = [Backend::Native, Backend::Bubblewrap, Backend::Landlock];
+
+/// Pauses before each retry of a start that failed for lack of resources.
+const PAUSES: [Duration; 3] =
+    [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500)];
+
+/// After this total time a start is not retried.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A sandbox, and the stronger backends that failed, each with the reason.
+struct Started {
+    sandbox: Sandbox,
+    skipped_backends: Vec<String>,
+}
+
+fn start(
+    session: &AgentSession<'_>,
+    permissions: &CallPermissions,
+) -> Result<(Started, Option<SessionProxy>), NotStarted> {
+    if permissions.net != NetMode::Filtered {
+        return Ok((start_sandbox(session, permissions, None)?, None));
+    }
+    let ca = Arc::new(SessionCa::new().map_err(|error| NotStarted::Network(error.into()))?);
+    let mut started = start_sandbox(session, permissions, Some(&ca))?;
+    // Before any command runs, so that the first connection finds a listening proxy.
+    let doors = started.sandbox.take_doors().ok_or(NotStarted::Network(SessionProxyError::NoDoors))?;
+    let ProxySockets { proxy, transparent, dns, dns_stream } = doors;
+    let doors = ringfence_egress::ProxyListeners { proxy, transparent, dns, dns_stream };
+    let hold = started.sandbox.hold().clone();
+    let network = SessionProxy::open(session, doors, hold, ca).map_err(NotStarted::Network)?;
+    Ok((started, Some(network)))
+}
+
+fn start_sandbox(
+    session: &AgentSession<'_>,
+    permissions: &CallPermissions,
+    ca: Option<&SessionCa>,
+) -> Result<Started, NotStarted> {
+    let wanted = session.policy.backend;
+    let candidates = wanted.as_ref().map_or(&LADDER[..], std::slice::from_ref);
+    let mut tried: Vec<String> = Vec::new();
+    let mut last = None;
+    let rules = SandboxRules::new(&session.policy.rules.paths)
+        .worked_in(&session.worked_in)
+        .host(HostFiles::of(&session.runtime.setup));
+    for backend in candidates {
+        if let Some(refusal) = replaceable(&session.runtime.setup.own, permissions, *backend) {
+            if wanted.is_some() {
+                return Err(NotStarted::Refused(refusal));
+            }
+            tried.push(refusal.message);
+            continue;
+        }
+        let mut spec = spec(session, permissions, *backend);
+        spec.files.extend(ca.map(bundle));
+        match start_steadily(|| Sandbox::start_from(&spec, &rules, &session.runtime.pool)) {
+            Ok(sandbox) => match below_floor(sandbox.posture(), permissions) {
+                None => return Ok(Started { sandbox, skipped_backends: tried }),
+                Some(missing) => tried.push(missing),
+            },
+            Err(error) if error.is_about_this_machine() && wanted.is_none() => {
+                tried.push(chain(&error));
+                last = Some(error);
+            }
+            Err(error) => return Err(NotStarted::Failed(error)),
+        }
+    }
+    match (last, tried.as_slice()) {
+        (Some(error), [_]) => Err(NotStarted::Failed(error)),
+        _ => Err(NotStarted::Refused(floor_refusal(&tried))),
+    }
+}
+
+/// Retries a start after a resource shortage. Only a missing feature, never a passing shortage, leads to a
+/// weaker backend.
+fn start_steadily(
+    start: impl Fn() -> Result<Sandbox, SandboxStartError>,
+) -> Result<Sandbox, SandboxStartError> {
+    let began = Instant::now();
+    for pause in PAUSES {
+        match start() {
+            Err(error) if error.is_transient() && began.elapsed() < PATIENCE => {
+                tracing::warn!(error = %chain(&error), "restarting the sandbox");
+                std::thread::sleep(pause);
+            }
+            answer => return answer,
+        }
+    }
+    start()
+}
+
+/// The refusal for a start that can never succeed as requested; the requester can change the request.
+fn refusal_of(error: &SandboxStartError) -> Option<Refusal> {
+    let (code, rule) = match error {
+        SandboxStartError::Unsupported { what, .. } => match what {
+            Unsupported::FilteredNetwork => (RefusalCode::Network, RuleId::NetworkBackend),
+            Unsupported::ClosedRoot => (RefusalCode::Path, RuleId::RootClosed),
+            Unsupported::SecretFile => (RefusalCode::Secret, RuleId::SecretBackend),
+            Unsupported::HeldLink => (RefusalCode::Path, RuleId::PathHeldLink),
+            Unsupported::Root => (RefusalCode::Path, RuleId::RootBackend),
+            Unsupported::WholeMachine => (RefusalCode::Profile, RuleId::ProfileBackend),
+        },
+        SandboxStartError::Survey(SurveyError::TooLong { .. }) => (RefusalCode::Path, RuleId::PathTooLong),
+        _ => return None,
+    };
+    let (rule, message) = (rule.into(), chain(error));
+    let hint = error.hint().or_else(|| Some("another backend, or another path".to_owned()));
+    Some(Refusal { code, layer: PolicyLayer::Floor, rule, message, hint })
+}
+
+/// Refuses the Landlock backend if a root contains programs that the host runs for Ringfence: it protects
+/// nothing inside a root, so a command could replace them. With `none` the user chose to have no containment.
+fn replaceable(own: &[PathBuf], permissions: &CallPermissions, backend: Backend) -> Option<Refusal> {
+    if backend != Backend::Landlock || !matches!(permissions.view, GrantedView::Constructed) {
+        return None;
+    }
+    let writable: Vec<&Path> = permissions
+        .roots
+        .iter()
+        .filter(|root| root.access == Access::Write)
+        .map(|root| root.path.as_path())
+        .collect();
+    let lies_in = |path: &Path| writable.iter().find(|root| path.starts_with(root)).copied();
+    let found = own.iter().find_map(|file| {
+        let real = std::fs::canonicalize(file).ok();
+        let root = lies_in(file).or_else(|| lies_in(real.as_deref()?))?;
+        Some((file, root))
+    });
+    let (file, root) = found?;
+    Some(Refusal {
+        code: RefusalCode::Workspace,
+        layer: PolicyLayer::Floor,
+        rule: RuleId::WorkspaceOwnProgram.into(),
+        message: format!(
+            "the host runs or obeys `{}` next on behalf of Ringfence, and backend `{backend}` cannot keep what is in the root `{}` \
+             from replacing it",
+            ByteString::from(file.as_path()).display(),
+            ByteString::from(root).display()
+        ),
+        hint: Some("install ringfence outside of what agents write, or use backend `native`".to_owned()),
+    })
+}
+
+/// The controls of the floor that a sandbox lacks, as text; `None` if it lacks none.
+fn below_floor(posture: &Posture, permissions: &CallPermissions) -> Option<String> {
+    let missing: Vec<String> = posture
+        .below(&permissions.floor)
+        .map(|(control, level)| match level {
+            Some(ControlLevel::Absent { reason, fix }) => format!("{control} is absent: {reason} ({fix})"),
+            Some(ControlLevel::Partial { missing, .. }) => format!("{control} is partial: {missing}"),
+            Some(ControlLevel::Enforced { .. } | ControlLevel::Declared { .. }) | None => {
+                format!("{control} was not reported")
+            }
+        })
+        .collect();
+    (!missing.is_empty()).then(|| format!("backend `{}`: {}", posture.backend, missing.join("; ")))
+}
+
+fn floor_refusal(tried: &[String]) -> Refusal {
+    Refusal {
+        code: RefusalCode::Floor,
+        layer: PolicyLayer::Floor,
+        rule: RuleId::Floor.into(),
+        message: format!("no backend meets the floor on this machine: {}", tried.join(" | ")),
+        hint: Some("`ringfence doctor` shows each control with its fix".to_owned()),
+    }
+}
+
+/// State files that even a command with a view of the whole machine must not touch: the ledger and the
+/// private stores.
+fn own_state(state_dir: &Path, config_dir: &Path) -> Vec<PathBuf> {
+    let files = [
+        "ledger.db",
+        "ledger.db-wal",
+        "ledger.db-shm",
+        "ledger.key",
+        "ledger.key.next",
+        "ledger.lock",
+        "ledger.aside",
+        "ledger.aside.new",
+        "node",
+        "node.key",
+        "node.key.next",
+        "node.lock",
+        "node.chain",
+        "placeholders",
+        "approvals",
+        "salt",
+        "proposals",
+        "identity",
+    ];
+    // A missing directory cannot be covered, and one that the command creates would influence the next run.
+    for directory in ["placeholders", "approvals", "proposals", "identity"] {
+        make_private(&state_dir.join(directory));
+    }
+    make_private(config_dir);
+    let secrets = SecretStore::new(state_dir);
+    let own = secrets.places().map(Path::to_owned).into_iter().chain([config_dir.to_owned()]);
+    files.iter().map(|name| state_dir.join(name)).chain(own).collect()
+}
+
+fn make_private(directory: &Path) {
+    // If this fails, the command cannot create it either.
+    let _made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+}
+
+pub(crate) fn spec(
+    session: &SessionShared<'_>,
+    permissions: &CallPermissions,
+    backend: Backend,
+) -> SandboxSpec {
+    let setup = &session.runtime.setup;
+    let mut hidden: Vec<PathBuf> =
+        permissions.hidden.iter().map(|path| PathBuf::from(path.as_path())).collect();
+    let mut frozen = Vec::new();
+    if !hidden.is_empty() {
+        hidden.extend(own_state(&setup.state_dir, &setup.config_dir));
+        frozen.push(setup.state_dir.clone());
+    }
+    SandboxSpec {
+        backend,
+        roots: permissions.roots.clone(),
+        view: match permissions.view {
+            GrantedView::Constructed => HostView::Constructed,
+            GrantedView::WholeMachine => HostView::WholeMachine { hidden, frozen },
+        },
+        toolchains: {
+            // An image has its own toolchains.
+            let own = setup.toolchains.iter().filter(|_| backend != Backend::Container);
+            let toolchains = own.flat_map(|toolchain| toolchain.roots.clone());
+            let kept = session.workspace.tools.iter().filter(|_| backend != Backend::Container);
+            toolchains.chain(kept.cloned()).collect()
+        },
+        shown: session.shown.clone(),
+        home: session.workspace.home.clone(),
+        net: permissions.net,
+        limits: permissions.limits.clone(),
+        files: setup.files.clone(),
+        secrets: session.secrets.files(),
+        registry: setup.state_dir.join("placeholders"),
+        sweeper: match (backend, permissions.view) {
+            (Backend::Native | Backend::Bubblewrap | Backend::Container, GrantedView::Constructed) => {
+                session.runtime.sweeper()
+            }
+            // This backend makes no placeholders.
+            _ => None,
+        },
+        container: session.container.as_ref().map(|chosen| chosen.spec.clone()),
+    }
+}
