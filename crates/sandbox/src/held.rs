@@ -19,6 +19,7 @@ mod finding;
 mod git_paths;
 mod journal;
 mod other_systems;
+mod resume_options;
 mod settings;
 mod watch;
 

@@ -225,6 +225,8 @@ mod held;
 #[cfg(test)]
 mod held_links;
 #[cfg(test)]
+mod held_state;
+#[cfg(test)]
 mod help;
 #[cfg(test)]
 mod homes;

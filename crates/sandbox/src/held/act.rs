@@ -76,6 +76,7 @@ fn act(
     match &finding.kind {
         FindingKind::Setting { .. } => rewrite(directory, &finding.name, keep),
         FindingKind::Entry(Reason::RebaseCommand) => comment_out(directory, &finding.name),
+        FindingKind::Entry(Reason::SymbolicRef) => put_aside_unlisted(directory, &finding.name).map(Some),
         FindingKind::Entry(Reason::HardLink) => separate(directory, &finding.name),
         FindingKind::Entry(_) => put_down(directory, &finding.name).map(Some),
         FindingKind::Closed => make_listable(directory, &finding.name).map(|()| None),
@@ -175,6 +176,16 @@ fn put_in_place(directory: &OwnedFd, name: &OsStr, content: &[u8], mode: Mode) -
 }
 
 fn put_aside(directory: &OwnedFd, name: &OsStr) -> Result<OsString, Errno> {
+    put_aside_as(directory, name, name)
+}
+
+/// Every file in `refs` is a ref to git, by whatever name, but for those that begin with a dot.
+fn put_aside_unlisted(directory: &OwnedFd, name: &OsStr) -> Result<OsString, Errno> {
+    put_aside_as(directory, name, OsStr::from_bytes(&[b".", name.as_bytes()].concat()))
+}
+
+/// Gives an entry a free name that begins with `stem`.
+fn put_aside_as(directory: &OwnedFd, name: &OsStr, stem: &OsStr) -> Result<OsString, Errno> {
     let moved = |fresh: &OsStr| {
         match rustix::fs::renameat_with(directory, name, directory, fresh, RenameFlags::NOREPLACE) {
             // Not on every file system. A plain rename would replace what was kept before, or the clean file.
@@ -188,7 +199,7 @@ fn put_aside(directory: &OwnedFd, name: &OsStr) -> Result<OsString, Errno> {
             done => done,
         }
     };
-    free_name(name, moved).map(|(fresh, ())| fresh)
+    free_name(stem, moved).map(|(fresh, ())| fresh)
 }
 
 /// Puts an entry aside. Of a link a file with its text is left: a link is followed whatever it is called. It is moved first, so

@@ -1,5 +1,8 @@
 //! Looks at candidates and says what of them would make a program of the host execute something.
 
+mod refs;
+mod resume;
+
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -334,9 +337,9 @@ impl Examiner<'_> {
         self.common_dir(&git);
         self.alternates(&git);
         self.attributes(&git);
-        self.rebase(&git);
-        self.mailbox(&git);
-        self.cherry_pick(&git);
+        self.resume_state(&git);
+        self.symbolic_refs(&git);
+        self.worktree_location(&git);
         self.index(&git, "index");
         self.conflicts(&git);
         if let Some(sapling) = self.step(&git, "sl", Reason::OtherSystem) {
@@ -506,32 +509,6 @@ impl Examiner<'_> {
         }
     }
 
-    fn rebase(&mut self, git: &Open) {
-        const LIST: &str = "git-rebase-todo";
-        let Some(rebase) = self.step(git, "rebase-merge", Reason::Shortcut) else { return };
-        [LIST, "strategy"].iter().for_each(|name| self.only_name(&rebase, name));
-        let executes = |content: Vec<u8>| content.split(|byte| *byte == b'\n').any(executes);
-        if rebase.has(LIST) && rebase.read(LIST).is_none_or(executes) {
-            self.note(rebase.entry(LIST, Reason::RebaseCommand));
-        }
-        let known = |content: Vec<u8>| settings::is_strategy(content.trim_ascii_end());
-        if rebase.has("strategy") && !rebase.read("strategy").is_some_and(known) {
-            self.note(rebase.entry("strategy", Reason::MergeStrategy));
-        }
-    }
-
-    /// Patches that `git am` or `git rebase` applies when it goes on, and the options it hands to `git apply`. With
-    /// `--unsafe-paths` a patch writes hooks and files outside of the checkout.
-    fn mailbox(&mut self, git: &Open) {
-        const OPTIONS: &str = "apply-opt";
-        let Some(mailbox) = self.step(git, "rebase-apply", Reason::Shortcut) else { return };
-        self.only_name(&mailbox, OPTIONS);
-        let plain = |content: Vec<u8>| settings::are_plain_apply_options(&content);
-        if mailbox.has(OPTIONS) && !mailbox.read(OPTIONS).is_some_and(plain) {
-            self.note(mailbox.entry(OPTIONS, Reason::ApplyOptions));
-        }
-    }
-
     /// An index, and the one that it is based on.
     fn index(&mut self, git: &Open, name: &str) {
         if !git.has(name) {
@@ -580,21 +557,6 @@ impl Examiner<'_> {
         let is_held = |path: &Path| self.scene.is_fixed_in_a_checkout(path);
         if !git.read(LIST).is_some_and(|content| git_paths::is_plain_conflicts(&content, &is_held)) {
             self.note(git.entry(LIST, Reason::Conflicts));
-        }
-    }
-
-    /// A cherry-pick or revert that waits to go on.
-    fn cherry_pick(&mut self, git: &Open) {
-        let Some(sequencer) = self.step(git, "sequencer", Reason::Shortcut) else { return };
-        self.only_name(&sequencer, "opts");
-        let known = |content: Vec<u8>| {
-            let config = git_config::parse(&content);
-            let strategies = config.settings.iter().filter(|setting| setting.key == b"strategy");
-            config.bad.is_none()
-                && strategies.into_iter().all(|setting| settings::is_strategy(&setting.value))
-        };
-        if sequencer.has("opts") && !sequencer.read("opts").is_some_and(known) {
-            self.note(sequencer.entry("opts", Reason::MergeStrategy));
         }
     }
 

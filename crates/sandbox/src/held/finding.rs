@@ -78,6 +78,14 @@ pub(super) enum Reason {
     RebaseCommand,
     MergeStrategy,
     ApplyOptions,
+    /// Options of a merge strategy.
+    StrategyOptions,
+    /// Refs that a rebase moves at its end.
+    RebaseRefs,
+    /// A ref that stands for a file that is no ref.
+    SymbolicRef,
+    /// Where a linked worktree is said to be.
+    WorktreeLocation,
     Shortcut,
     /// A link in the directory of a version control system.
     InnerLink,
@@ -108,14 +116,20 @@ impl FindingKind {
                 | Reason::GitFile
                 | Reason::GitLink
                 | Reason::InnerCheckout
-                | Reason::Shortcut,
+                | Reason::Shortcut
+                | Reason::SymbolicRef
+                | Reason::WorktreeLocation,
             ) => RuleId::HeldGitPointer,
             Self::Entry(Reason::Index | Reason::Conflicts) => RuleId::HeldGitPath,
             Self::Entry(Reason::LegacyRemote | Reason::Alternates) => RuleId::HeldGitRemote,
             Self::Entry(Reason::Attributes) => RuleId::HeldGitAttributes,
-            Self::Entry(Reason::RebaseCommand | Reason::MergeStrategy | Reason::ApplyOptions) => {
-                RuleId::HeldGitRebase
-            }
+            Self::Entry(
+                Reason::RebaseCommand
+                | Reason::MergeStrategy
+                | Reason::ApplyOptions
+                | Reason::StrategyOptions
+                | Reason::RebaseRefs,
+            ) => RuleId::HeldGitRebase,
             Self::Entry(Reason::Link | Reason::InnerLink | Reason::Pipe | Reason::HardLink) => {
                 RuleId::HeldLink
             }
@@ -152,6 +166,18 @@ impl FindingKind {
             }
             Self::Entry(Reason::ApplyOptions) => {
                 "with its options `git am` would write outside of the checkout when it goes on"
+            }
+            Self::Entry(Reason::StrategyOptions) => {
+                "with its options a merge would write any file when `git rebase` goes on"
+            }
+            Self::Entry(Reason::RebaseRefs) => {
+                "`git rebase --continue` would write files of the git directory that are no refs"
+            }
+            Self::Entry(Reason::SymbolicRef) => {
+                "git would write through it to a file of the git directory that is no ref"
+            }
+            Self::Entry(Reason::WorktreeLocation) => {
+                "`git worktree repair` would write a `.git` file where it says, outside the workspace"
             }
             Self::Entry(Reason::Shortcut) => {
                 "the link takes a part of a git directory out of what is looked through"

@@ -48,7 +48,7 @@ pub(super) fn is_plain_conflicts(content: &[u8], is_held: &dyn Fn(&Path) -> bool
 }
 
 /// Whether a path stays in the checkout and out of every git directory.
-fn is_plain_path(path: &[u8]) -> bool {
+pub(super) fn is_plain_path(path: &[u8]) -> bool {
     // In a split index an entry that stands for one of the shared index has no path, in a sparse one a directory ends in a slash.
     let path = path.strip_suffix(b"/").unwrap_or(path);
     path.is_empty() || path.split(|byte| *byte == b'/').all(is_plain_name)

@@ -306,25 +306,6 @@ pub(super) fn is_harmless(setting: &GitSetting, leads: &dyn Leads) -> bool {
     }
 }
 
-/// The strategies that git has itself. Any other is the name of a program, also of one in the checkout.
-pub(super) fn is_strategy(name: &[u8]) -> bool {
-    matches!(name, b"octopus" | b"ort" | b"ours" | b"recursive" | b"resolve" | b"subtree")
-}
-
-/// The options that `git am` writes for `git apply`, quoted, with values that lead nowhere. Any other may write elsewhere.
-pub(super) fn are_plain_apply_options(content: &[u8]) -> bool {
-    const ALONE: [&[u8]; 3] = [b"--ignore-whitespace", b"--ignore-space-change", b"--reject"];
-    let plain = |option: &[u8]| {
-        let option = option.strip_prefix(b"'").and_then(|option| option.strip_suffix(b"'")).unwrap_or(option);
-        let numbered = option.strip_prefix(b"-C").or_else(|| option.strip_prefix(b"-p"));
-        let spaces = option.strip_prefix(b"--whitespace=");
-        ALONE.contains(&option)
-            || numbered.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
-            || spaces.is_some_and(|value| value.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'-'))
-    };
-    content.split(u8::is_ascii_whitespace).filter(|option| !option.is_empty()).all(plain)
-}
-
 fn is_plain_sort(key: &[u8]) -> bool {
     let plain = key.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-:".contains(byte));
     plain && !key.to_ascii_lowercase().windows(9).any(|window| window == b"signature")

@@ -1,0 +1,52 @@
+//! Operations of git that wait to go on: `rebase`, `am`, `cherry-pick` and `revert`.
+
+use super::super::resume_options::{
+    are_apply_options, are_plain_updates, are_strategy_options, is_strategy, is_strategy_option,
+};
+use super::{Examiner, Open, Reason, executes};
+use crate::git_config::{self, GitSetting};
+
+impl Examiner<'_> {
+    pub(super) fn resume_state(&mut self, git: &Open) {
+        if let Some(rebase) = self.step(git, "rebase-merge", Reason::Shortcut) {
+            self.rebase(&rebase);
+        }
+        if let Some(mailbox) = self.step(git, "rebase-apply", Reason::Shortcut) {
+            self.state_file(&mailbox, "apply-opt", Reason::ApplyOptions, are_apply_options);
+        }
+        if let Some(sequencer) = self.step(git, "sequencer", Reason::Shortcut) {
+            self.state_file(&sequencer, "opts", Reason::MergeStrategy, are_plain_options);
+        }
+    }
+
+    fn rebase(&mut self, rebase: &Open) {
+        let lines = |content: &[u8]| !content.split(|byte| *byte == b'\n').any(executes);
+        self.state_file(rebase, "git-rebase-todo", Reason::RebaseCommand, lines);
+        let known = |content: &[u8]| is_strategy(content.trim_ascii_end());
+        self.state_file(rebase, "strategy", Reason::MergeStrategy, known);
+        self.state_file(rebase, "strategy_opts", Reason::StrategyOptions, are_strategy_options);
+        self.state_file(rebase, "update-refs", Reason::RebaseRefs, are_plain_updates);
+    }
+
+    /// A file that git wrote to go on with. One that cannot be read is as good as a harmful one.
+    fn state_file(&mut self, state: &Open, name: &str, reason: Reason, is_harmless: impl Fn(&[u8]) -> bool) {
+        if !state.has(name) {
+            return;
+        }
+        self.only_name(state, name);
+        if !state.read(name).is_some_and(|content| is_harmless(&content)) {
+            self.note(state.entry(name, reason));
+        }
+    }
+}
+
+/// The options of a cherry-pick or revert have the form of a configuration.
+fn are_plain_options(content: &[u8]) -> bool {
+    let config = git_config::parse(content);
+    let plain = |setting: &GitSetting| match setting.key.as_slice() {
+        b"strategy" => is_strategy(&setting.value),
+        b"strategy-option" => is_strategy_option(&setting.value),
+        _ => true,
+    };
+    config.bad.is_none() && config.settings.iter().all(plain)
+}
