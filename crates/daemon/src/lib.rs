@@ -27,7 +27,9 @@ use ringfence_types::{NetMode, Profile, Refusal};
 pub use observe::telemetry::{CollectorError, TelemetryError, check_telemetry};
 pub use server::{ServeError, serve};
 pub use transport::tcp_listener::{TcpListenError, TcpListenerConfig};
-pub use transport::unix_listener::{ListenError, UnixListenerGuard, check_directory, doors_of, is_locked};
+pub use transport::unix_listener::{
+    ListenError, UnixListenerGuard, check_directory, check_socket_path, doors_of, is_locked,
+};
 
 /// Combines the policy of the operator and of the workspace into the specification of a session.
 pub trait PolicyProvider: fmt::Debug + Send + Sync {

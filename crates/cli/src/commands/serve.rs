@@ -10,7 +10,7 @@ use ringfence_authz::policy::DaemonSettings;
 use ringfence_authz::{DangerFlags, check_flags};
 use ringfence_daemon::{
     DaemonLimits, PolicyProvider as _, SessionPolicyRequest, TcpListenerConfig, UnixListenerGuard,
-    check_directory, check_telemetry, doors_of, is_locked,
+    check_directory, check_socket_path, check_telemetry, doors_of, is_locked,
 };
 use ringfence_runtime::tls::LoadTlsError;
 use ringfence_runtime::{HostSetup, Runtime, close_on_exec, tls};
@@ -182,6 +182,7 @@ fn checked(
     socket: &Path,
     directory: &Path,
 ) -> Result<ExitCode, ExitCode> {
+    check_socket_path(socket).map_err(|error| error::failed(&error, error.hint()))?;
     if directory.exists() {
         check_directory(directory).map_err(|error| error::failed(&error, error.hint()))?;
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
@@ -64,6 +64,8 @@ fn a_socket_of_the_service_manager_is_not_taken_by_hand() {
     assert!(ended("the daemon, told to end", &mut child).success());
     // The control: what nobody serves is taken.
     drop(listener);
+    // A child that another test has just forked holds a copy of the listener until it execs.
+    eventually("no process listens", || UnixStream::connect(&socket).is_err());
     let mut command = world.ringfence();
     command.args(["serve", "--socket"]).arg(&socket).stdin(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
@@ -74,7 +76,7 @@ fn a_socket_of_the_service_manager_is_not_taken_by_hand() {
 }
 
 fn raw_or_none(socket: &Path) -> u16 {
-    if std::os::unix::net::UnixStream::connect(socket).is_err() {
+    if UnixStream::connect(socket).is_err() {
         return 0;
     }
     raw(socket, HEALTH).0
@@ -218,6 +220,10 @@ fn two_daemons_in_one_directory_leave_each_other_the_doors() {
     // A place whose doors would be too long is told before anybody needs one.
     let long = first.world.beside("l").join("s".repeat(200));
     by_hand(&first.world, &long).expect(125).says("too long for a socket");
+    let mut check = first.world.ringfence();
+    finish(check.args(["serve", "--check", "--socket"]).arg(&long), b"")
+        .expect(125)
+        .says("too long for a socket");
 }
 
 /// Whatever a daemon starts has neither the socket that was handed to it nor its name.

@@ -532,7 +532,7 @@ fn file_locks_have_a_limit() {
             assert_eq!(object["outcome"]["limit_hit"], "memory", "{backend} {kind}: {object}");
             // The kernel releases the files in transit of the call before after its end, and they count until then.
             let mut few = Value::Null;
-            for _ in 0..20 {
+            for _ in 0..120 {
                 few = world.json(&flags, &["python3", "locks.py", kind, "90", "100", "4"]);
                 if few["stdout"] == "held 2\nkept\n" {
                     break;

@@ -35,7 +35,7 @@ impl World {
     }
 
     pub(crate) fn below(directory: &Path) -> Self {
-        let root = tempfile::Builder::new().prefix("ringfence-e2e.").tempdir_in(directory).unwrap();
+        let root = tempfile::Builder::new().prefix("e2e.").tempdir_in(directory).unwrap();
         let canonical = fs::canonicalize(root.path()).unwrap();
         let [home, state, workspace] = ["home", "state", "w"].map(|name| canonical.join(name));
         for directory in [&home, &state, &workspace] {

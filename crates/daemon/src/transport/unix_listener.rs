@@ -81,7 +81,8 @@ pub fn doors_of(socket: &Path) -> PathBuf {
     socket.with_extension("sessions")
 }
 
-fn fits(socket: &Path) -> Result<(), ListenError> {
+/// Checks that the paths of the socket and of the session sockets beside it can be addresses.
+pub fn check_socket_path(socket: &Path) -> Result<(), ListenError> {
     let longest = socket.as_os_str().len().max(doors_of(socket).as_os_str().len() + DOOR);
     if longest > LONGEST { Err(ListenError::TooLong { path: socket.to_owned() }) } else { Ok(()) }
 }
@@ -106,7 +107,7 @@ pub fn check_directory(directory: &Path) -> Result<(), ListenError> {
 impl UnixListenerGuard {
     /// Binds `path` for this user only. A socket left by a killed daemon is removed.
     pub fn at(path: &Path) -> Result<Self, ListenError> {
-        fits(path)?;
+        check_socket_path(path)?;
         let directory = path.parent().unwrap_or(Path::new("/"));
         make_directory(directory)?;
         // Before the lock is taken: connecting may start a daemon by socket activation, which needs the lock.
@@ -131,7 +132,7 @@ impl UnixListenerGuard {
     pub fn inherited(listener: UnixListener) -> Result<Self, ListenError> {
         let address = listener.local_addr().map_err(ListenError::Inherited)?;
         let Some(path) = address.as_pathname() else { return Err(ListenError::Nameless) };
-        fits(path)?;
+        check_socket_path(path)?;
         check_directory(path.parent().unwrap_or(Path::new("/")))?;
         let failed = |error| ListenError::Directory { path: path.to_owned(), error };
         let metadata = fs::symlink_metadata(path).map_err(failed)?;
