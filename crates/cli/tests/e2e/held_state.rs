@@ -87,6 +87,21 @@ const ATTACKS: &[StateAttack] = &[
         sign: "! grep -q untouched $OUT/rc",
         rule: "held.git-rebase",
     },
+    // What git up to 2.33 does in `git rebase --continue`, and up to 2.30 in `git bisect visualize`, both scripts then.
+    StateAttack {
+        name: "author of a rebase for an older git",
+        plant: "stopped_rebase; echo \"touch $TOP/mark\" >> .git/rebase-merge/author-script",
+        host: ". $TOP/.git/rebase-merge/author-script",
+        sign: "test -e mark",
+        rule: "held.git-rebase",
+    },
+    StateAttack {
+        name: "paths of a bisection for an older git",
+        plant: "git bisect start; echo \"x; touch $TOP/mark\" > .git/BISECT_NAMES",
+        host: "set git log; eval '\"$@\"' --bisect -- $(cat .git/BISECT_NAMES)",
+        sign: "test -e mark",
+        rule: "held.git-rebase",
+    },
     StateAttack {
         name: "refs that a rebase moves",
         plant: "echo b > b; git add b; git commit -q -m b; C=$(git rev-parse HEAD~1); elsewhere $C; \
@@ -180,6 +195,11 @@ fn interrupted_operations_of_commands_go_on() {
             "diverge; git rebase -q -X patience -X find-renames=50% --update-refs main; git checkout -q --theirs g; git add g",
             "git rebase --continue",
             "test -e h && ! test -e .git/rebase-merge",
+        ),
+        (
+            "git bisect start HEAD HEAD~1 -- 'a b' \"it's\" readme; GIT_AUTHOR_NAME=\"O'Neil !\"; diverge; git rebase -q main",
+            "git rebase --skip",
+            "test -e h && ! test -e .git/rebase-merge && test -e .git/BISECT_NAMES",
         ),
         (
             "diverge; git checkout -q main; git cherry-pick -X patience other~1 other; git checkout -q --theirs g; git add g",

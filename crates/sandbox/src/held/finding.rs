@@ -80,6 +80,8 @@ pub(super) enum Reason {
     ApplyOptions,
     /// Options of a merge strategy.
     StrategyOptions,
+    /// Text that older versions of git give to a shell.
+    ShellText,
     /// Refs that a rebase moves at its end.
     RebaseRefs,
     /// A ref that stands for a file that is no ref.
@@ -128,7 +130,8 @@ impl FindingKind {
                 | Reason::MergeStrategy
                 | Reason::ApplyOptions
                 | Reason::StrategyOptions
-                | Reason::RebaseRefs,
+                | Reason::RebaseRefs
+                | Reason::ShellText,
             ) => RuleId::HeldGitRebase,
             Self::Entry(Reason::Link | Reason::InnerLink | Reason::Pipe | Reason::HardLink) => {
                 RuleId::HeldLink
@@ -170,6 +173,7 @@ impl FindingKind {
             Self::Entry(Reason::StrategyOptions) => {
                 "with its options a merge would write any file when `git rebase` goes on"
             }
+            Self::Entry(Reason::ShellText) => "older versions of git would execute it in a shell",
             Self::Entry(Reason::RebaseRefs) => {
                 "`git rebase --continue` would write files of the git directory that are no refs"
             }

@@ -78,6 +78,33 @@ fn is_ref(name: &[u8]) -> bool {
     name.starts_with(b"refs/") && !name.windows(2).any(|window| window == b"..")
 }
 
+/// Whether a file that older versions of git hand to a shell is words in quotes, each behind one of `names` or alone.
+pub(super) fn are_quoted_words(content: &[u8], names: &[&[u8]]) -> bool {
+    let mut rest = content.trim_ascii_start();
+    while !rest.is_empty() {
+        let named = names.iter().find_map(|name| rest.strip_prefix(*name));
+        let Some(after) = after_quoted(named.unwrap_or(rest)) else { return false };
+        if after.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
+            return false;
+        }
+        rest = after.trim_ascii_start();
+    }
+    true
+}
+
+/// What follows a word in single quotes. Git takes `'` and `!` out of them, with a backslash.
+fn after_quoted(word: &[u8]) -> Option<&[u8]> {
+    let mut rest = word.strip_prefix(b"'")?;
+    loop {
+        let end = rest.iter().position(|byte| *byte == b'\'')?;
+        rest = rest.get(end + 1..)?;
+        match rest.strip_prefix(b"\\''").or_else(|| rest.strip_prefix(b"\\!'")) {
+            Some(inside) => rest = inside,
+            None => return Some(rest),
+        }
+    }
+}
+
 /// A directory of the checkout, in letters that no shell takes for more.
 fn is_plain_directory(path: &[u8]) -> bool {
     path.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(byte)) && is_plain_path(path)
@@ -140,6 +167,29 @@ mod tests {
             "prefix=x",
         ] {
             assert!(!are_strategy_options(options.as_bytes()), "{options}");
+        }
+    }
+
+    #[test]
+    fn words_for_a_shell_are_quoted() {
+        let names: &[&[u8]] = &[b"A=", b"B="];
+        for text in ["", "\n", "'a b' 'it'\\''s'\\!''\n", "A='x'\nB='@1 +0'\n", "A='$(x)\n`y`;z'"] {
+            assert!(are_quoted_words(text.as_bytes(), names), "{text}");
+        }
+        for text in [
+            "x",
+            "'a';x",
+            "'a'$(x)",
+            "'a",
+            "A=x",
+            "C='x'",
+            "'a'\\x'b'",
+            "A='x' y",
+            "'a'\0;x",
+            "'a'\\'';x",
+            "A=B='x'",
+        ] {
+            assert!(!are_quoted_words(text.as_bytes(), names), "{text}");
         }
     }
 

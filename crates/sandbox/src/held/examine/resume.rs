@@ -1,10 +1,14 @@
 //! Operations of git that wait to go on: `rebase`, `am`, `cherry-pick` and `revert`.
 
 use super::super::resume_options::{
-    are_apply_options, are_plain_updates, are_strategy_options, is_strategy, is_strategy_option,
+    are_apply_options, are_plain_updates, are_quoted_words, are_strategy_options, is_strategy,
+    is_strategy_option,
 };
 use super::{Examiner, Open, Reason, executes};
 use crate::git_config::{self, GitSetting};
+
+/// What an `author-script` sets.
+const AUTHOR: &[&[u8]] = &[b"GIT_AUTHOR_NAME=", b"GIT_AUTHOR_EMAIL=", b"GIT_AUTHOR_DATE="];
 
 impl Examiner<'_> {
     pub(super) fn resume_state(&mut self, git: &Open) {
@@ -13,10 +17,13 @@ impl Examiner<'_> {
         }
         if let Some(mailbox) = self.step(git, "rebase-apply", Reason::Shortcut) {
             self.state_file(&mailbox, "apply-opt", Reason::ApplyOptions, are_apply_options);
+            self.author_script(&mailbox);
         }
         if let Some(sequencer) = self.step(git, "sequencer", Reason::Shortcut) {
             self.state_file(&sequencer, "opts", Reason::MergeStrategy, are_plain_options);
         }
+        // Git up to 2.30 evaluates it in a shell.
+        self.state_file(git, "BISECT_NAMES", Reason::ShellText, |content| are_quoted_words(content, &[]));
     }
 
     fn rebase(&mut self, rebase: &Open) {
@@ -26,6 +33,13 @@ impl Examiner<'_> {
         self.state_file(rebase, "strategy", Reason::MergeStrategy, known);
         self.state_file(rebase, "strategy_opts", Reason::StrategyOptions, are_strategy_options);
         self.state_file(rebase, "update-refs", Reason::RebaseRefs, are_plain_updates);
+        self.author_script(rebase);
+    }
+
+    /// Git up to 2.33 executes it as a script when it goes on with `git rebase --preserve-merges`.
+    fn author_script(&mut self, state: &Open) {
+        let quoted = |content: &[u8]| are_quoted_words(content, AUTHOR);
+        self.state_file(state, "author-script", Reason::ShellText, quoted);
     }
 
     /// A file that git wrote to go on with. One that cannot be read is as good as a harmful one.
