@@ -14,6 +14,7 @@ mod presence;
 mod principal;
 mod prompt_text;
 mod request;
+mod rewritten;
 pub(crate) mod seen;
 mod wait;
 

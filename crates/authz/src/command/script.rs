@@ -131,7 +131,8 @@ impl CommandEvaluator<'_> {
             )
             .because("a redirection writes it")
             .ask(Risk::Medium, "say yes to this one, or write it with a file tool");
-            *part = asked.at_depth(part.depth);
+            let path = part.path.take();
+            *part = JudgementPart { path, ..asked.at_depth(part.depth) };
         }
     }
 }

@@ -53,6 +53,55 @@ fn c7_a_script_that_is_swapped_between_question_and_yes_does_not_run() {
     );
 }
 
+/// That a list also writes to its script does not take the script out of the binding.
+#[test]
+fn c7_a_script_that_the_same_command_writes_to_is_bound() {
+    for command in [
+        "sh -c 'chmod +x job.sh && sh job.sh'",
+        "sh -c 'sed -i s/two/one/ job.sh && sh job.sh'",
+        "sh -c 'cp -n job.sh job.sh; sh job.sh'",
+        "sh -c 'true >>job.sh; sh job.sh'",
+    ] {
+        attack(
+            command,
+            |world| drop(world.write("job.sh", "echo good >ran\n")),
+            |world| drop(world.write("job.sh", "echo evil >ran\n")),
+        );
+    }
+}
+
+/// Nobody can say what a script has that the command changes before it runs: the prompt says so, and nothing is stored.
+#[test]
+fn c7_a_script_that_is_changed_first_is_named_as_not_bound_and_gets_no_grant() {
+    let world = World::new();
+    world.write("job.sh", "echo evil >ran\n");
+    let command = "sh -c 'sed -i s/evil/good/ job.sh && sh job.sh'";
+    let run = format!("exec \"$RINGFENCE\" run --profile guarded -- {command}");
+    let terminal = Terminal::new(60, 100);
+    let child = session(&world, &terminal, &run);
+    terminal.wait_for_question(1);
+    let shown = terminal.seen();
+    assert!(shown.contains("not bound") && shown.contains("job.sh"), "{shown}");
+    assert!(shown.contains("the command changes it first"), "{shown}");
+    let id = one_waiting(&world);
+    let (_terminal, done) = approve(&world, &id, "--session", b"yes\r");
+    done.expect(1).says("not offered");
+    assert!(world.read("ran").is_none(), "nothing ran");
+    terminal.type_in(b"yes\r");
+    collect(child).expect(0);
+    assert_eq!(world.read("ran").as_deref(), Some("good\n"), "control: it runs what it made");
+    assert!(events(&world.records(), "grant-created").is_empty());
+    // The control: a list that only writes another file has no such line.
+    let terminal = Terminal::new(60, 100);
+    let run = run.replace("job.sh &&", "other.sh &&");
+    world.write("other.sh", "");
+    let child = session(&world, &terminal, &run);
+    terminal.wait_for_question(1);
+    assert!(!terminal.seen().contains("not bound"), "{}", terminal.seen());
+    terminal.type_in(b"no\r");
+    collect(child).expect(126);
+}
+
 #[test]
 fn c7_a_program_that_is_replaced_between_question_and_yes_does_not_run() {
     attack(

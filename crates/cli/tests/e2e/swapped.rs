@@ -34,7 +34,7 @@ impl Case {
     }
 }
 
-const CASES: [Case; 3] = [
+const CASES: [Case; 4] = [
     Case {
         asked: "--profile workspace -- sh job.sh",
         yes: b"o",
@@ -52,6 +52,13 @@ const CASES: [Case; 3] = [
         yes: b"yes\r",
         file: "tool",
         content: "#!/bin/sh\necho WORD >ran\n",
+    },
+    // A command of the list writes to the script, and leaves its content.
+    Case {
+        asked: "--profile guarded -- sh -c 'chmod +x job.py && python3 job.py'",
+        yes: b"yes\r",
+        file: "job.py",
+        content: "open('ran', 'w').write('WORD\\n')\n",
     },
 ];
 

@@ -4,7 +4,8 @@
 //! the answer. If they differ, the answer is void.
 //!
 //! Not covered: files that no argument names, such as the Makefile that `make` reads by itself, and what a
-//! program loads while it runs.
+//! program loads while it runs. A file that the command changes and then executes is bound as it is before the command
+//! starts; the prompt says so ([`super::rewritten`]).
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -18,6 +19,8 @@ use ringfence_ledger::{BoundObject, BoundObjectKind};
 use ringfence_sandbox::{ApprovedFiles, FilePlace};
 use ringfence_types::{ByteString, Call, ExecCall, Principal, hex};
 use sha2::{Digest as _, Sha256};
+
+use super::rewritten;
 
 /// Larger files are identified by their metadata, because hashing them would delay the prompt.
 const LARGEST: u64 = 16 << 20;
@@ -53,11 +56,18 @@ pub(crate) struct Approved {
     /// Candidate paths without a file when the prompt was shown. A file that appears at one of them voids the
     /// answer.
     sought: Sought,
+    /// Files that the command changes before it executes them.
+    rewritten: BTreeSet<PathBuf>,
 }
 
 impl Approved {
     pub(crate) fn new(bound: Vec<BoundObject>) -> Self {
-        Self { bound, sought: Sought::default() }
+        Self { bound, ..Self::default() }
+    }
+
+    /// Files that the command changes before it executes them: the answer is not bound to what they have then.
+    pub(crate) fn rewritten(&self) -> &BTreeSet<PathBuf> {
+        &self.rewritten
     }
 
     /// Number of candidate paths beyond the limit, which the answer is not bound to.
@@ -119,7 +129,7 @@ impl ApprovalBinding {
     /// Reads the current state of the machine.
     pub(crate) fn of(question: &ApprovalNeeded, ground: &BindingContext<'_>) -> Self {
         let mut looked = BoundFiles { bound: Vec::new(), left: MOST_BYTES };
-        let mut sought = Sought::default();
+        let (mut sought, mut rewritten) = (Sought::default(), BTreeSet::new());
         ground.policy_files.iter().for_each(|path| looked.at(BoundObjectKind::Policy, path));
         let parts = question.judgement().parts();
         let roots = question.action().roots();
@@ -138,8 +148,9 @@ impl ApprovalBinding {
             parts.filter_map(|part| part.path.as_ref()).map(ByteString::as_path)
         };
         paths(PartKind::Read).filter(|path| ours(path)).for_each(|path| looked.at_file(path));
-        // A file that the call replaces does not influence what it does.
-        let written: BTreeSet<&Path> = paths(PartKind::Write).collect();
+        // A file that a single command replaces does not influence what it does. In a list, a later command may execute it.
+        let is_list = parts.iter().filter(|part| part.aspect == PartKind::Command).nth(1).is_some();
+        let written: BTreeSet<&Path> = paths(PartKind::Write).filter(|_| !is_list).collect();
         if let Call::Exec(exec) = question.action().call() {
             let cwd = exec.cwd.as_path();
             looked.at(BoundObjectKind::Directory, cwd);
@@ -148,10 +159,11 @@ impl ApprovalBinding {
             sought = Sought::by(cwd, &words);
             sought.places.retain(|path| !written.contains(path.as_path()) && ours(path));
             sought.found().iter().for_each(|path| looked.at_file(path));
+            rewritten = rewritten::files(parts, &sought.directories);
         }
         let fingerprint = question.action().fingerprint().as_str();
         let digest = digest("ringfence binding v2", fingerprint, ground, &looked.bound);
-        Self { digest, approved: Approved { bound: looked.bound, sought } }
+        Self { digest, approved: Approved { bound: looked.bound, sought, rewritten } }
     }
 }
 
@@ -272,6 +284,7 @@ impl BoundFiles {
 /// sh run.sh`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Sought {
+    directories: BTreeSet<PathBuf>,
     places: BTreeSet<PathBuf>,
     /// Number of candidates beyond the limit.
     left_out: usize,
@@ -284,7 +297,8 @@ impl Sought {
         let directories: BTreeSet<PathBuf> = std::iter::once(cwd.to_owned()).chain(named).collect();
         let all = directories.len().saturating_mul(names.len());
         let places = directories.iter().flat_map(|directory| names.iter().map(|name| directory.join(name)));
-        Self { places: places.take(MOST_PLACES).collect(), left_out: all.saturating_sub(MOST_PLACES) }
+        let places = places.take(MOST_PLACES).collect();
+        Self { places, directories, left_out: all.saturating_sub(MOST_PLACES) }
     }
 
     /// Candidates where a file exists now.
@@ -294,7 +308,7 @@ impl Sought {
 }
 
 /// The argument itself, the text after a `=` or an `@`, and the words of a possible script.
-fn names(word: &ByteString) -> Vec<&Path> {
+pub(super) fn names(word: &ByteString) -> Vec<&Path> {
     let bytes = word.as_slice();
     let path = |bytes| Path::new(std::ffi::OsStr::from_bytes(bytes));
     let mut names = vec![path(bytes)];
@@ -406,7 +420,7 @@ mod tests {
         assert_eq!(sought.left_out, 0);
         let mut looked = BoundFiles { bound: Vec::new(), left: MOST_BYTES };
         sought.found().iter().for_each(|path| looked.at_file(path));
-        let approved = Approved { bound: looked.bound, sought };
+        let approved = Approved { bound: looked.bound, sought, ..Approved::default() };
         assert_eq!(approved.changed(), None);
         fs::write(root.join("d20/run.sh"), "evil").unwrap();
         let appeared = approved.changed().unwrap();

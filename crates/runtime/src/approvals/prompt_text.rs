@@ -95,6 +95,9 @@ pub(crate) fn prompt(
     fields.one("asked by", &asker(context));
     facts(&mut fields, call, judgement, context);
     context.sight.hidden.iter().for_each(|hidden| fields.one("not shown", hidden));
+    let unbound =
+        |path: &String| format!("what `{path}` has when it is executed: the command changes it first");
+    fields.list("not bound", context.sight.unbound_content.iter().map(unbound));
     reasons(&mut fields, judgement, context.sight);
     if let Some(stated) = context.stated {
         fields.one("claim", &format!("the agent says (untrusted): {}", shown(stated)));

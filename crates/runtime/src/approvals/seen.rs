@@ -4,6 +4,7 @@
 //! must not approve unseen content as routine.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use ringfence_types::{
     ByteString, Call, ExecCall, FileCall, QuotedText, Risk, SecretReach, SecretUse, StandardInput, ToolCall,
@@ -35,6 +36,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) taken_out: &'a [TakenOut],
     /// Number of candidate paths that the answer is not bound to.
     pub(crate) unbound: usize,
+    /// Files that the command changes before it executes them.
+    pub(crate) rewritten: &'a BTreeSet<PathBuf>,
     /// What the session of the call was given.
     pub(crate) secrets: &'a [SecretUse],
     /// What the agent says about it.
@@ -72,6 +75,8 @@ pub(crate) struct Sight {
     pub(crate) lift: Option<(Risk, &'static str)>,
     /// Non-ASCII letters by code point; empty if there are none.
     pub(crate) letters: String,
+    /// Files whose content the answer is not bound to when they are executed.
+    pub(crate) unbound_content: Vec<String>,
 }
 
 impl Sight {
@@ -99,7 +104,9 @@ impl Sight {
         }
         sight.count_unnamed();
         let lift = lift(seen, &sight.hidden);
-        Self { blocks: sight.blocks, hidden: sight.hidden, lift, letters: foreign(seen) }
+        let path = |path: &PathBuf| ByteString::from(path.as_path()).display();
+        let unbound_content = seen.rewritten.iter().map(path).collect();
+        Self { blocks: sight.blocks, hidden: sight.hidden, lift, letters: foreign(seen), unbound_content }
     }
 
     pub(crate) fn risk(&self, judged: Risk) -> Risk {
@@ -115,6 +122,9 @@ fn lift(seen: &Seen<'_>, hidden: &[String]) -> Option<(Risk, &'static str)> {
         Call::Exec(_) if inside => Some((Risk::High, "it can read a secret")),
         Call::Exec(ExecCall { stdin: StandardInput::Stream, .. }) => {
             Some((Risk::High, "its standard input is not known yet"))
+        }
+        Call::Exec(_) if !seen.rewritten.is_empty() => {
+            Some((Risk::High, "it executes a file that it changes first"))
         }
         _ => None,
     }

@@ -302,6 +302,7 @@ impl<E: Effect> AwaitingApproval<E> {
             written,
             taken_out: &recorded.taken_out(),
             unbound: binding.approved.unbound(),
+            rewritten: binding.approved.rewritten(),
             secrets: &self.question.session().secrets,
             stated: None,
         };

@@ -86,6 +86,7 @@ impl World {
             written: self.written,
             taken_out: &[],
             unbound: 0,
+            rewritten: &std::collections::BTreeSet::new(),
             secrets: &self.given,
             stated: self.stated,
         };
