@@ -51,6 +51,8 @@ pub struct Identities {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownIdentity {
     pub id: CredentialId,
+    /// The oldest ancestor. A credential that makes others shares with them what each client may use.
+    pub family: CredentialId,
     pub kind: CredentialKind,
     pub principal: Principal,
     pub owner: CredentialOwner,

@@ -15,6 +15,7 @@ use serde_json::json;
 
 use crate::daemon_fixture::{Served, exec, stdout};
 use crate::daemon_load::resident_kb;
+use crate::daemon_rights::minted;
 use crate::daemon_socket::Talk;
 use crate::grpc_client::Speaker;
 use crate::mcp_http::{Tools, door};
@@ -92,6 +93,31 @@ fn unread<T>(asked: impl Fn(&std::path::Path, &str, &SessionInfo) -> T) -> (Serv
     let long = ringfence_api::ReadFile { path: "long".into(), ..read };
     eventually("there is room again", || agent.call(&long).is_ok_and(|file| file.bytes == 25 * MIB as u64));
     (served, session)
+}
+
+/// One token that reads nothing of what it asks for holds its own share; another token gets its answer meanwhile.
+#[test]
+fn a_token_that_reads_no_answer_leaves_memory_for_another() {
+    // Without shares, those of the second wait behind all of the first, for longer than a request waits.
+    const SILENT: usize = 48;
+    let served = Served::new();
+    served.world.write("long", "x".repeat(25 * MIB));
+    let session = served.session();
+    let greedy = minted(&served, Scope::Run);
+    let other = minted(&served, Scope::Run);
+    let read = json!({ "session": session.session, "path": "long" });
+    let read: ringfence_api::ReadFile = serde_json::from_value(read).unwrap();
+    let silent: Vec<UnixStream> = (0..SILENT).map(|_| asked(&served.socket, &greedy, &session)).collect();
+    let before = resident_kb(&served);
+    eventually("answers are made", || resident_kb(&served) > before.max(50 * 1024));
+    for _ in 0..2 {
+        let file = served.client_with(&other).call(&read).unwrap();
+        assert_eq!(file.bytes, 25 * MIB as u64, "another token");
+    }
+    assert_eq!(served.client().call(&read).unwrap().bytes, 25 * MIB as u64, "the owner");
+    drop(silent);
+    // The control: the share of the first is given back.
+    eventually("there is room again", || served.client_with(&greedy).call(&read).is_ok());
 }
 
 /// S003-23: a directory is listed as a whole or not at all, by whatever way.

@@ -174,7 +174,10 @@ pub(crate) fn admit(daemon: &Daemon, arrived: IncomingRequest) -> Result<Authori
         Some(known) if is_long_lived(method) => daemon.standings.watch(known),
         _ => CredentialLease::of_owner(),
     };
-    let work = Arc::new(RequestScope::new(&daemon.handle, scale(daemon, &arrived.entrance)?));
+    let work = Arc::new(RequestScope::new(
+        &daemon.handle,
+        scale(daemon, &arrived.entrance, entered.known.as_ref())?,
+    ));
     let CallerIdentity { caller, known } = entered;
     let by = made_by(&caller, known.as_ref());
     let own = arrived.token.as_deref().filter(|_| caller.session().is_some()).and_then(TokenText::parse);
@@ -207,11 +210,18 @@ fn is_of_device(method: Method) -> bool {
     )
 }
 
-/// Requests at a session socket use the session's memory budget, whatever they ask for.
-fn scale(daemon: &Daemon, entrance: &ListenerKind) -> Result<ResponseMeter, ApiError> {
-    let whose = match entrance {
-        ListenerKind::Door(session) => ResponseOwner::Session(daemon.sessions.find(session)?.answers.clone()),
-        ListenerKind::Management | ListenerKind::Network(_) => ResponseOwner::Operator,
+/// Requests at a session socket use the session's memory budget, whatever they ask for. Elsewhere each token has a share.
+fn scale(
+    daemon: &Daemon,
+    entrance: &ListenerKind,
+    known: Option<&KnownIdentity>,
+) -> Result<ResponseMeter, ApiError> {
+    let whose = match (entrance, known) {
+        (ListenerKind::Door(session), _) => {
+            ResponseOwner::Session(daemon.sessions.find(session)?.answers.clone())
+        }
+        (_, Some(known)) => ResponseOwner::Token(known.family.clone()),
+        (_, None) => ResponseOwner::Operator,
     };
     Ok(daemon.answers.scale(whose, &daemon.handle))
 }

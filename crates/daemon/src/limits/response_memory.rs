@@ -10,15 +10,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use ringfence_api::{ApiError, ErrorCode};
 use ringfence_runtime::MemoryBudget;
+use ringfence_runtime::identity::CredentialId;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::timeout;
 
-use crate::limits::budget::{Budget, Permit, within_budget};
+use crate::limits::budget::{Budget, KeyedBudgets, Permit, within_budget};
 use crate::transport::http::{PATIENCE, UNASKED};
 
-/// Budget of one session.
-const OF_SESSION: usize = 96 * MIB;
+/// Share of one session or token: half of each budget for all, so that one client leaves memory for another. The longest
+/// response fits into it while it is made.
+const MUCH_OF_ONE: usize = 96 * MIB;
+const SOME_OF_ONE: usize = 32 * MIB;
 /// Budget for responses longer than [`SOME`], each for all sessions, for operators, and for unauthenticated clients.
 const MUCH_OF_ALL: usize = 192 * MIB;
 /// Separate budget for shorter responses, so that they do not queue behind long ones.
@@ -44,23 +47,50 @@ impl Default for ResponseTiming {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ResponseBudgets {
     timing: ResponseTiming,
     strangers: ResponsePool,
     operators: ResponsePool,
     sessions: ResponsePool,
+    /// Shares of the operators' budget, by the oldest ancestor of a token: a token that makes others gains nothing.
+    some_of_token: KeyedBudgets<CredentialId>,
+    much_of_token: KeyedBudgets<CredentialId>,
 }
 
+impl Default for ResponseBudgets {
+    fn default() -> Self {
+        let [strangers, operators, sessions] = [(); 3].map(|()| ResponsePool::of_all());
+        Self {
+            timing: ResponseTiming::default(),
+            strangers,
+            operators,
+            sessions,
+            some_of_token: KeyedBudgets::new(SOME_OF_ONE),
+            much_of_token: KeyedBudgets::new(MUCH_OF_ONE),
+        }
+    }
+}
+
+/// Memory for responses up to [`SOME`], and for longer ones.
 #[derive(Clone, Debug)]
-struct ResponsePool {
+pub(crate) struct ResponsePool {
     some: Budget,
     much: Budget,
 }
 
-impl Default for ResponsePool {
-    fn default() -> Self {
+impl ResponsePool {
+    fn of_all() -> Self {
         Self { some: Budget::new(SOME_OF_ALL), much: Budget::new(MUCH_OF_ALL) }
+    }
+
+    /// The share of one session.
+    pub(crate) fn of_session() -> Self {
+        Self { some: Budget::new(SOME_OF_ONE), much: Budget::new(MUCH_OF_ONE) }
+    }
+
+    fn fitting(&self, bytes: usize) -> &Budget {
+        if bytes > SOME { &self.much } else { &self.some }
     }
 }
 
@@ -69,14 +99,12 @@ impl Default for ResponsePool {
 pub(crate) enum ResponseOwner {
     /// An unauthenticated client.
     Stranger,
+    /// The owner of the daemon, who has no token and no share.
     Operator,
-    /// A session with its own budget.
-    Session(Budget),
-}
-
-/// The response budget of one session.
-pub(crate) fn of_session() -> Budget {
-    Budget::new(OF_SESSION)
+    /// A token of this family.
+    Token(CredentialId),
+    /// A session with its own share.
+    Session(ResponsePool),
 }
 
 impl ResponseBudgets {
@@ -84,6 +112,7 @@ impl ResponseBudgets {
         let (pool, own) = match whose {
             ResponseOwner::Stranger => (&self.strangers, None),
             ResponseOwner::Operator => (&self.operators, None),
+            ResponseOwner::Token(family) => (&self.operators, Some(self.share_of(family))),
             ResponseOwner::Session(own) => (&self.sessions, Some(own)),
         };
         ResponseMeter {
@@ -96,13 +125,17 @@ impl ResponseBudgets {
             gone: Arc::new(watch::Sender::new(false)),
         }
     }
+
+    fn share_of(&self, family: CredentialId) -> ResponsePool {
+        ResponsePool { some: self.some_of_token.of(family.clone()), much: self.much_of_token.of(family) }
+    }
 }
 
 /// Acquires the memory of one response, while it is made and when it is sent.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseMeter {
     pool: ResponsePool,
-    own: Option<Budget>,
+    own: Option<ResponsePool>,
     timing: ResponseTiming,
     handle: Handle,
     making: Arc<Mutex<Option<Permit>>>,
@@ -173,11 +206,11 @@ impl ResponseMeter {
         }
     }
 
-    /// Acquires the session's own budget first, which bounds what a session has waiting in the shared queue.
+    /// Acquires the client's own share first, which bounds what a client has waiting in the shared queue.
     async fn permits(&self, bytes: usize) -> Result<Permit, ApiError> {
-        let (pool, most) = if bytes > SOME { (&self.pool.much, OF_SESSION) } else { (&self.pool.some, SOME) };
-        let bytes = bytes.min(most);
-        let claims = self.own.iter().chain([pool]).map(|budget| budget.claim(bytes)).collect();
+        let bytes = bytes.min(MUCH_OF_ONE);
+        let pools = self.own.iter().chain([&self.pool]);
+        let claims = pools.map(|pool| pool.fitting(bytes).claim(bytes)).collect();
         Permit::acquire(claims, self.timing.wait).await.ok_or_else(exhausted)
     }
 
@@ -271,7 +304,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_takes_up_room_from_its_making_to_its_last_byte() {
         let (answers, cut) = (ResponseBudgets::default(), Arc::new(Notify::new()));
-        let scale = answers.scale(ResponseOwner::Session(of_session()), &Handle::current());
+        let scale = answers.scale(ResponseOwner::Session(ResponsePool::of_session()), &Handle::current());
         made(&scale).await.unwrap();
         assert_eq!(free(&answers), MUCH_OF_ALL - 75 * MIB);
         let mut slices = scale.answer(long(), &cut).await.unwrap();
@@ -293,13 +326,13 @@ mod tests {
         let timing = ResponseTiming { wait: SHORT, unread: SHORT };
         let (answers, cut) =
             (ResponseBudgets { timing, ..ResponseBudgets::default() }, Arc::new(Notify::new()));
-        let own = of_session();
+        let own = ResponsePool::of_session();
         let scale = || answers.scale(ResponseOwner::Session(own.clone()), &Handle::current());
         let mut held = Vec::new();
         for _ in 0..3 {
             held.push(scale().answer(long(), &cut).await.unwrap());
         }
-        let others = answers.scale(ResponseOwner::Session(of_session()), &Handle::current());
+        let others = answers.scale(ResponseOwner::Session(ResponsePool::of_session()), &Handle::current());
         assert!(others.answer(long(), &cut).await.is_ok(), "another session has its own");
         let told = scale().answer(long(), &Arc::new(Notify::new())).await.unwrap_err();
         assert_eq!(told.code, ErrorCode::ResourceExhausted);
@@ -315,5 +348,34 @@ mod tests {
         }
         drop(slices);
         assert!(timeout(2 * SHORT, read.notified()).await.is_err(), "slowly, and all of it");
+    }
+
+    fn token(id: &str) -> ResponseOwner {
+        ResponseOwner::Token(CredentialId::parse(id).unwrap())
+    }
+
+    #[tokio::test]
+    async fn one_token_leaves_memory_for_another_and_for_the_owner() {
+        let timing = ResponseTiming { wait: SHORT, unread: PATIENCE };
+        let answers = ResponseBudgets { timing, ..ResponseBudgets::default() };
+        let scale = |whose| answers.scale(whose, &Handle::current());
+        let short = || Bytes::from(vec![0; SOME]);
+        let (greedy, other) = ("a".repeat(16), "b".repeat(16));
+        let mut held = Vec::new();
+        for _ in 0..SOME_OF_ONE / SOME {
+            held.push(scale(token(&greedy)).message(short()).await.unwrap());
+        }
+        for _ in 0..3 {
+            held.push(scale(token(&greedy)).message(long()).await.unwrap());
+        }
+        for more in [short(), long()] {
+            let told = scale(token(&greedy)).message(more.clone()).await.unwrap_err();
+            assert_eq!(told.code, ErrorCode::ResourceExhausted, "its share is used up");
+            for whose in [token(&other), ResponseOwner::Operator] {
+                assert!(scale(whose).message(more.clone()).await.is_ok(), "the others have theirs");
+            }
+        }
+        drop(held);
+        assert!(scale(token(&greedy)).message(long()).await.is_ok(), "what was read is free again");
     }
 }

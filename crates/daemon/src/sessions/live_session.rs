@@ -15,7 +15,7 @@ use crate::calls::live_call::{CallInputs, LiveCall};
 use crate::errors::{exhausted, internal, not_found};
 use crate::limits::budget::Budget;
 use crate::limits::call_slots::SessionCallSlots;
-use crate::limits::response_memory;
+use crate::limits::response_memory::ResponsePool;
 use crate::limits::worker_permits::SessionWorkers;
 use crate::server::Daemon;
 use crate::sessions::policy_reload::SessionPolicySource;
@@ -64,7 +64,7 @@ pub(crate) struct LiveSession {
     /// Slots of its long requests.
     pub(crate) long: Budget,
     /// Memory budget of its responses.
-    pub(crate) answers: Budget,
+    pub(crate) answers: ResponsePool,
     /// Notified when the session ends, so that its listener stops.
     pub(crate) over: Notify,
 }
@@ -119,7 +119,7 @@ impl LiveSession {
             door: Mutex::new(Some(opened.door)),
             turns: SessionWorkers::new(most_calls),
             long: Budget::new(LONG),
-            answers: response_memory::of_session(),
+            answers: ResponsePool::of_session(),
             over: Notify::new(),
         }
     }

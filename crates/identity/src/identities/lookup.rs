@@ -90,9 +90,10 @@ pub(super) fn calls_left(line: &[CredentialRecord]) -> Option<u64> {
 }
 
 pub(super) fn known(line: &[CredentialRecord], node: &str) -> Option<KnownIdentity> {
-    let credential = line.first()?;
+    let (credential, oldest) = (line.first()?, line.last()?);
     Some(KnownIdentity {
         id: credential.id.clone(),
+        family: oldest.id.clone(),
         kind: credential.kind,
         principal: credential.owner.principal(&credential.id, node),
         owner: credential.owner.clone(),
