@@ -9,11 +9,9 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_launch::step::LaunchStep;
 use ringfence_types::Backend;
 use rustix::io::Errno;
 
-use crate::sandbox::SandboxStartError;
 use crate::spec::{HostView, SandboxSpec};
 use crate::system_root::{self, SystemEntry};
 
@@ -24,21 +22,8 @@ pub(crate) enum Overlays {
     Unused,
 }
 
-/// Once more without them where the kernel or a file system cannot do it: the posture says so. A machine that is only short
-/// of something can do it a moment later, so that start fails and is tried again.
-pub(crate) fn with_or_without_overlays<T>(
-    start: impl Fn(Overlays) -> Result<T, SandboxStartError>,
-) -> Result<T, SandboxStartError> {
-    match start(Overlays::Used) {
-        Err(SandboxStartError::Step { step: LaunchStep::System, errno, .. }) if is_lasting(errno) => {
-            start(Overlays::Unused)
-        }
-        other => other,
-    }
-}
-
 /// What a kernel without overlays, a file system that cannot be a layer, or a policy of the machine answers.
-fn is_lasting(errno: Errno) -> bool {
+pub(crate) fn is_lasting(errno: Errno) -> bool {
     matches!(
         errno,
         Errno::INVAL

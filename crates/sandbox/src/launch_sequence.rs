@@ -15,7 +15,7 @@ use crate::backend::bubblewrap;
 use crate::backend::container::ContainerGuard;
 use crate::cgroup::Cgroups;
 use crate::control_socket::{self, ControlEvent, ControlSocket};
-use crate::launcher;
+use crate::launcher::{self, LauncherProcess};
 use crate::netns::ProxySockets;
 use crate::relay;
 use crate::sandbox::{InitProcess, InitRole, SandboxStartError};
@@ -70,26 +70,28 @@ pub(crate) struct Namespaces {
 }
 
 impl PendingLaunch {
-    /// Starts the launcher; it makes its namespaces while the caller works out the plan.
+    /// Tells a spawned launcher its namespaces; it makes them while the caller works out the plan.
     pub(crate) fn begin(
+        launcher: LauncherProcess,
         backend: Backend,
         namespaces: u64,
         cgroups: Cgroups,
     ) -> Result<Self, SandboxStartError> {
-        let (control, theirs) = ControlSocket::pair().map_err(spawn_error)?;
-        let outer = OuterProcess::new(launcher::spawn(theirs).map_err(SandboxStartError::Spawn)?);
-        Self { control, outer, backend, cgroups }.tell(namespaces)
-    }
-
-    /// The same for a launcher that another program starts with `theirs` as its standard input.
-    pub(crate) fn under(
-        backend: Backend,
-        cgroups: Cgroups,
-        spawn: impl FnOnce(OwnedFd) -> Result<Child, SandboxStartError>,
-    ) -> Result<Self, SandboxStartError> {
-        let (control, theirs) = ControlSocket::pair().map_err(spawn_error)?;
-        let outer = OuterProcess::new(spawn(theirs)?);
-        Self { control, outer, backend, cgroups }.tell(0)
+        let LauncherProcess { control, outer } = launcher;
+        let mut launch = Self { control, outer, backend, cgroups };
+        let entrances = launch.cgroups.entrances().map_err(SandboxStartError::Spawn)?;
+        let fds: Vec<BorrowedFd<'_>> = entrances.iter().map(AsFd::as_fd).collect();
+        let start = ControlMessage::Start {
+            namespaces,
+            uid: u64::from(rustix::process::geteuid().as_raw()),
+            gid: u64::from(rustix::process::getegid().as_raw()),
+            cgroups: fds.len() as u64,
+        };
+        if let Err(errno) = launch.control.send(start, &fds) {
+            let error = unheard(&launch.control, backend, errno);
+            return Err(explained(error, backend, &mut launch.outer));
+        }
+        Ok(launch)
     }
 
     /// The same for a launcher that is PID 1 of a container: the engine's control groups are around it already.
@@ -108,22 +110,6 @@ impl PendingLaunch {
         control.send(start, &[]).map_err(spawn_error)?;
         let outer = OuterProcess::Container(Box::new(container));
         Ok(Self { control, outer, backend: Backend::Container, cgroups })
-    }
-
-    fn tell(mut self, namespaces: u64) -> Result<Self, SandboxStartError> {
-        let entrances = self.cgroups.entrances().map_err(SandboxStartError::Spawn)?;
-        let fds: Vec<BorrowedFd<'_>> = entrances.iter().map(AsFd::as_fd).collect();
-        let start = ControlMessage::Start {
-            namespaces,
-            uid: u64::from(rustix::process::geteuid().as_raw()),
-            gid: u64::from(rustix::process::getegid().as_raw()),
-            cgroups: fds.len() as u64,
-        };
-        if let Err(errno) = self.control.send(start, &fds) {
-            let error = unheard(&self.control, self.backend, errno);
-            return Err(explained(error, self.backend, &mut self.outer));
-        }
-        Ok(self)
     }
 
     pub(crate) fn cgroups(&self) -> &Cgroups {
@@ -202,8 +188,8 @@ pub(crate) fn outfit(
     backend: Backend,
 ) -> Result<ProxySockets, SandboxStartError> {
     let memory = control_socket::sealed("ringfence-outfit", plan).map_err(spawn_error)?;
-    let (control, theirs) = ControlSocket::pair().map_err(spawn_error)?;
-    let _launcher = OuterProcess::new(launcher::spawn(theirs).map_err(SandboxStartError::Spawn)?);
+    let LauncherProcess { control, outer: _launcher } =
+        launcher::spawn().map_err(SandboxStartError::Spawn)?;
     let message = ControlMessage::Outfit { length: plan.len() as u64 };
     control.send(message, &[net.as_fd(), memory.as_fd()]).map_err(spawn_error)?;
     let mut doors = Vec::new();

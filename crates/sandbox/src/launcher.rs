@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::control_socket;
+use crate::control_socket::{self, ControlSocket};
+use crate::launch_sequence::OuterProcess;
 
 static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ringfence-launch"));
 
@@ -24,10 +25,20 @@ pub(crate) fn bytes() -> &'static [u8] {
     IMAGE
 }
 
-/// Starts the launcher with the control socket as its standard input and nothing else to go on.
+/// A launcher that waits for its first message. The control socket is its standard input.
+///
+/// Field order is drop order: the socket closes first, which ends the launcher.
+pub(crate) struct LauncherProcess {
+    pub(crate) control: ControlSocket,
+    pub(crate) outer: OuterProcess,
+}
+
+/// Starts the launcher with the control socket and nothing else to go on.
 ///
 /// It clones PID 1 as a sibling and ends, so the caller waits for it and later for PID 1.
-pub(crate) fn spawn(control: OwnedFd) -> io::Result<std::process::Child> {
+pub(crate) fn spawn() -> io::Result<LauncherProcess> {
     let path = format!("/proc/self/fd/{}", image()?.as_raw_fd());
-    Command::new(path).env_clear().stdin(Stdio::from(control)).spawn()
+    let (control, theirs) = ControlSocket::pair()?;
+    let child = Command::new(path).env_clear().stdin(Stdio::from(theirs)).spawn()?;
+    Ok(LauncherProcess { control, outer: OuterProcess::new(child) })
 }

@@ -22,9 +22,9 @@ use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use crate::control_socket::{self, ControlSocket};
-use crate::launch_sequence::{self, Namespaces, OuterProcess};
-use crate::launcher;
+use crate::control_socket;
+use crate::launch_sequence::{self, Namespaces};
+use crate::launcher::{self, LauncherProcess};
 use crate::plan_compiler::{self, PathProtection};
 use crate::sandbox::SandboxStartError;
 use crate::survey::SurveyedRoot;
@@ -203,8 +203,8 @@ impl GuardState {
         let failed = |errno: Errno| SandboxStartError::Spawn(errno.into());
         let plan = plan_compiler::repair(&place.root, &place.path, place.held)?;
         let memory = control_socket::sealed("ringfence-repair", &plan).map_err(failed)?;
-        let (control, theirs) = ControlSocket::pair().map_err(failed)?;
-        let _launcher = OuterProcess::new(launcher::spawn(theirs).map_err(SandboxStartError::Spawn)?);
+        let LauncherProcess { control, outer: _launcher } =
+            launcher::spawn().map_err(SandboxStartError::Spawn)?;
         let fds = [self.namespaces.user.as_fd(), self.namespaces.mount.as_fd(), memory.as_fd()];
         control.send(ControlMessage::Repair { length: plan.len() as u64 }, &fds).map_err(failed)?;
         match launch_sequence::expect(&control, Backend::Native) {

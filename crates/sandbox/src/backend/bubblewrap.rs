@@ -20,11 +20,12 @@ use zeroize::Zeroizing;
 
 use super::native::WorkspaceState;
 use crate::cgroup::Cgroups;
+use crate::control_socket::ControlSocket;
 use crate::etc_files::{self, EtcTarget};
 use crate::host_sockets::{Coverage, Overlays};
 use crate::landlock;
-use crate::launch_sequence::{self, PendingLaunch};
-use crate::launcher;
+use crate::launch_sequence::{self, OuterProcess, PendingLaunch};
+use crate::launcher::{self, LauncherProcess};
 use crate::lease;
 use crate::netns;
 use crate::plan_compiler::{self, CompileContext};
@@ -60,9 +61,8 @@ pub(crate) fn start(spec: &SandboxSpec, rules: &dyn SurveyRules) -> Result<Sandb
     let scratch = BwrapScratch::make(spec, &surroundings.survey.roots).map_err(SandboxStartError::Spawn)?;
     let coverage = Coverage::look(spec, Overlays::Unused).map_err(SandboxStartError::Spawn)?;
     let arguments = arguments(spec, &surroundings.survey.roots, &coverage, &scratch)?;
-    let launching = PendingLaunch::under(spec.backend, Cgroups::create(&spec.limits), |control| {
-        spawn(program, &arguments, control)
-    })?;
+    let launcher = spawn(program, &arguments).map_err(SandboxStartError::Spawn)?;
+    let launching = PendingLaunch::begin(launcher, spec.backend, 0, Cgroups::create(&spec.limits))?;
     let landlock_abi = landlock::abi();
     let ground = CompileContext::here(landlock_abi, launching.cgroups());
     let plan = Zeroizing::new(plan_compiler::seal_only(spec, &surroundings.survey.roots, &ground)?);
@@ -109,17 +109,18 @@ fn program() -> Result<&'static str, SandboxStartError> {
 }
 
 /// The launcher travels as standard output: the one other descriptor that a plain spawn can pass on.
-fn spawn(program: &str, arguments: &[OsString], control: OwnedFd) -> Result<Child, SandboxStartError> {
-    let image = launcher::image().and_then(OwnedFd::try_clone).map_err(SandboxStartError::Spawn)?;
-    Command::new(program)
+fn spawn(program: &str, arguments: &[OsString]) -> io::Result<LauncherProcess> {
+    let image = launcher::image().and_then(OwnedFd::try_clone)?;
+    let (control, theirs) = ControlSocket::pair()?;
+    let child = Command::new(program)
         .args(arguments)
         .args(["--", "/proc/self/fd/1"])
         .env_clear()
-        .stdin(Stdio::from(control))
+        .stdin(Stdio::from(theirs))
         .stdout(Stdio::from(image))
         .stderr(Stdio::piped())
-        .spawn()
-        .map_err(SandboxStartError::Spawn)
+        .spawn()?;
+    Ok(LauncherProcess { control, outer: OuterProcess::new(child) })
 }
 
 /// What bubblewrap said before it gave up.

@@ -6,6 +6,7 @@ use crate::cgroup::Cgroups;
 use crate::host_sockets::Coverage;
 use crate::landlock;
 use crate::launch_sequence::PendingLaunch;
+use crate::launcher;
 use crate::plan_compiler::{self, CompileContext};
 use crate::posture::{PostureEvidence, posture};
 use crate::sandbox::{Sandbox, SandboxStartError};
@@ -16,7 +17,8 @@ pub(crate) fn start(spec: &SandboxSpec) -> Result<Sandbox, SandboxStartError> {
         let reason = "this kernel has no Landlock".to_owned();
         return Err(SandboxStartError::Unavailable { backend: spec.backend, reason });
     };
-    let launching = PendingLaunch::begin(spec.backend, 0, Cgroups::create(&spec.limits))?;
+    let launcher = launcher::spawn().map_err(SandboxStartError::Spawn)?;
+    let launching = PendingLaunch::begin(launcher, spec.backend, 0, Cgroups::create(&spec.limits))?;
     let ground = CompileContext::shared(Some(abi), launching.cgroups());
     let plan = plan_compiler::landlock_only(spec, &ground)?;
     let sealed = launching.finish(&plan)?;

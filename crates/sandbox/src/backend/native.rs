@@ -3,15 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ringfence_launch::step::LaunchStep;
 use ringfence_types::{Access, NetMode};
 use zeroize::Zeroizing;
 
 use crate::cgroup::Cgroups;
-use crate::host_sockets::{Coverage, Overlays, with_or_without_overlays};
+use crate::host_sockets::{self, Coverage, Overlays};
 use crate::landlock;
 use crate::launch_sequence::PendingLaunch;
+use crate::launcher;
 use crate::mount_guard::GuardedPaths;
-use crate::netns::{self, Netfilter};
+use crate::netns::Netfilter;
 use crate::placeholders::{PlaceholderSet, SessionOverlap};
 use crate::plan_compiler::{self, CompileContext};
 use crate::posture::{PostureEvidence, posture};
@@ -20,31 +22,54 @@ use crate::spec::{HostView, SandboxSpec};
 use crate::survey::{self, SurveyRoots, SurveyRules, WorkspaceSurvey};
 use crate::sweeper::Sweeper;
 
+/// Starts with everything that the kernel may have, and once more without each part that the launch misses.
 pub(crate) fn start(spec: &SandboxSpec, rules: &dyn SurveyRules) -> Result<Sandbox, SandboxStartError> {
-    with_or_without_overlays(|overlays| {
-        netns::with_or_without_netfilter(|netfilter| {
-            start_at(spec, rules, &Kernel { landlock_abi: landlock::abi(), netfilter, overlays })
-        })
-    })
+    let (netfilter, overlays) = (Netfilter::Present, Overlays::Used);
+    let mut kernel = Kernel { landlock_abi: landlock::abi(), netfilter, overlays };
+    loop {
+        match start_on(spec, rules, &kernel) {
+            Ok(sandbox) => return Ok(sandbox),
+            Err(error) => kernel = kernel.without_missing(&error).ok_or(error)?,
+        }
+    }
 }
 
 /// What of the kernel is used.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kernel {
     landlock_abi: Option<u32>,
     netfilter: Netfilter,
     overlays: Overlays,
 }
 
-fn start_at(
+impl Kernel {
+    /// This kernel without the part that a launch missed; the posture says that it is not used. `None`: the failure was
+    /// about something else. A machine that is only short of something can mount overlays a moment later, so that start
+    /// fails and is tried again.
+    fn without_missing(self, failed: &SandboxStartError) -> Option<Self> {
+        let SandboxStartError::Step { step, errno, .. } = failed else { return None };
+        match step {
+            LaunchStep::Network if self.netfilter == Netfilter::Present => {
+                Some(Self { netfilter: Netfilter::Absent, ..self })
+            }
+            LaunchStep::System if self.overlays == Overlays::Used && host_sockets::is_lasting(*errno) => {
+                Some(Self { overlays: Overlays::Unused, ..self })
+            }
+            _ => None,
+        }
+    }
+}
+
+fn start_on(
     spec: &SandboxSpec,
     rules: &dyn SurveyRules,
     kernel: &Kernel,
 ) -> Result<Sandbox, SandboxStartError> {
     let Kernel { landlock_abi, netfilter, overlays } = *kernel;
     let cgroups = tracing::trace_span!("cgroups").in_scope(|| Cgroups::create(&spec.limits));
-    let launching = tracing::trace_span!("spawn")
-        .in_scope(|| PendingLaunch::begin(spec.backend, namespaces(spec.net), cgroups))?;
+    let launcher =
+        tracing::trace_span!("spawn").in_scope(launcher::spawn).map_err(SandboxStartError::Spawn)?;
+    let launching = PendingLaunch::begin(launcher, spec.backend, namespaces(spec.net), cgroups)?;
     let surroundings = tracing::trace_span!("survey").in_scope(|| WorkspaceState::look(spec, rules))?;
     let coverage = Coverage::look(spec, overlays).map_err(SandboxStartError::Spawn)?;
     let ground = CompileContext {
@@ -131,6 +156,7 @@ mod tests {
     use std::fs;
 
     use ringfence_types::{Backend, ByteString, Control, ControlLevel, Limits, PathDecision, Root};
+    use rustix::io::Errno;
 
     use super::*;
     use crate::relay::{CommandIo, OutputTarget, StdinSource};
@@ -196,6 +222,24 @@ mod tests {
             .code()
     }
 
+    /// Each failure takes away one part, and no other failure takes any.
+    #[test]
+    fn a_launch_is_repeated_only_without_what_it_missed() {
+        let failed =
+            |step, errno| SandboxStartError::Step { backend: Backend::Native, step, operation: 0, errno };
+        let whole = kernel(Some(1));
+        let network = whole.without_missing(&failed(LaunchStep::Network, Errno::NOENT)).unwrap();
+        assert_eq!(network, Kernel { netfilter: Netfilter::Absent, ..whole });
+        let system = failed(LaunchStep::System, Errno::NODEV);
+        let neither = network.without_missing(&system).unwrap();
+        assert_eq!(neither, Kernel { overlays: Overlays::Unused, ..network });
+        assert_eq!(neither.without_missing(&system), None);
+        assert_eq!(neither.without_missing(&failed(LaunchStep::Network, Errno::NOENT)), None);
+        assert_eq!(whole.without_missing(&failed(LaunchStep::System, Errno::NOMEM)), None);
+        assert_eq!(whole.without_missing(&failed(LaunchStep::Masks, Errno::NODEV)), None);
+        assert_eq!(whole.without_missing(&SandboxStartError::NoReport { backend: Backend::Native }), None);
+    }
+
     /// Every ABI that this kernel has, from 1 on: it starts, works, holds, and says which it is.
     #[test]
     fn every_landlock_abi_of_this_kernel_starts_and_holds() {
@@ -204,7 +248,7 @@ mod tests {
         let newest = landlock::abi().expect("this kernel has no Landlock, so nothing here can be tested");
         for abi in 1..=newest {
             let spec = spec(&world);
-            let mut session = start_at(&spec, &Open, &kernel(Some(abi))).unwrap();
+            let mut session = start_on(&spec, &Open, &kernel(Some(abi))).unwrap();
             assert_eq!(session.posture().landlock_abi, Some(abi));
             assert!(
                 matches!(session.posture().controls[&Control::FsWrite], ControlLevel::Enforced { .. }),
@@ -230,7 +274,7 @@ mod tests {
     fn without_landlock_the_posture_is_partial() {
         let world = tempfile::tempdir().unwrap();
         let world = world.path().canonicalize().unwrap();
-        let session = start_at(&spec(&world), &Open, &kernel(None)).unwrap();
+        let session = start_on(&spec(&world), &Open, &kernel(None)).unwrap();
         assert_eq!(session.posture().landlock_abi, None);
         assert!(matches!(session.posture().controls[&Control::FsWrite], ControlLevel::Partial { .. }));
     }
@@ -242,7 +286,7 @@ mod tests {
         let world = world.path().canonicalize().unwrap();
         let spec = SandboxSpec { net: NetMode::Filtered, ..spec(&world) };
         let mut session =
-            start_at(&spec, &Open, &Kernel { netfilter: Netfilter::Absent, ..kernel(landlock::abi()) })
+            start_on(&spec, &Open, &Kernel { netfilter: Netfilter::Absent, ..kernel(landlock::abi()) })
                 .unwrap();
         let net = &session.posture().controls[&Control::Net];
         assert!(matches!(net, ControlLevel::Enforced { by } if by.contains("no nf_tables")), "{net:?}");

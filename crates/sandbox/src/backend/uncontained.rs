@@ -10,13 +10,16 @@ use super::native::WorkspaceState;
 use crate::cgroup::Cgroups;
 use crate::host_sockets::Coverage;
 use crate::launch_sequence::PendingLaunch;
+use crate::launcher;
 use crate::plan_compiler::{self, CompileContext};
 use crate::posture::{PostureEvidence, posture};
 use crate::sandbox::{Sandbox, SandboxStartError};
 use crate::spec::{HostView, SandboxSpec};
 
 pub(crate) fn start(spec: &SandboxSpec) -> Result<Sandbox, SandboxStartError> {
-    let launching = PendingLaunch::begin(spec.backend, namespaces(spec), Cgroups::create(&spec.limits))?;
+    let launcher = launcher::spawn().map_err(SandboxStartError::Spawn)?;
+    let launching =
+        PendingLaunch::begin(launcher, spec.backend, namespaces(spec), Cgroups::create(&spec.limits))?;
     let ground = CompileContext::shared(None, launching.cgroups());
     let plan = match spec.backend {
         Backend::External => plan_compiler::filter_only(spec, &ground),
