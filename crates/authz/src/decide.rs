@@ -21,7 +21,7 @@ use crate::paths::is_plain_absolute;
 use crate::policy::{Policy, net_ceiling};
 use crate::refusal_ext::{RefusalExt as _, refuse};
 use crate::tools::{self, judge_foreign_tool, judge_tool, judge_tool_of_call};
-use call::{check_exec, judge_exec, judge_file, judge_patch};
+use call::{judge_exec, judge_file, judge_patch};
 
 /// A call with the roots it may touch: what is judged, recorded and executed. The first root is the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -326,20 +326,9 @@ pub fn placed(call: Call, roots: &[Root]) -> Call {
     }
 }
 
-/// Of a policy that was read again, both are asked: what was given at the beginning and what is given now.
+/// What the policy gives the action at most, and what it says of each part. A policy that was read again is held to the
+/// one before it: both are asked, and the strictest part decides.
 fn judged(
-    policy: &Policy,
-    action: &Action,
-    facts: &dyn HostFacts,
-) -> Result<(CallPermissions, Judgement), Refusal> {
-    let (permissions, mut judgement) = judged_now(policy, action, facts)?;
-    for before in policy.all().skip(1) {
-        judgement = judgement.and(judged_now(before, action, facts)?.1);
-    }
-    Ok((permissions, judgement))
-}
-
-fn judged_now(
     policy: &Policy,
     action: &Action,
     facts: &dyn HostFacts,
@@ -347,43 +336,27 @@ fn judged_now(
     check_policy(policy)?;
     check_roots(policy, &action.roots)?;
     let permissions = ceiling(policy, action)?;
-    let mut parts = parts(policy, action, &permissions, facts)?;
-    parts.extend(judge_tool_of_call(policy, &action.call));
-    let refusal = nothing_judged();
-    let judgement = Judgement::new(parts, JudgementPart::refused(PartKind::Call, "the call", &refusal));
-    Ok(match policy.approval {
-        ApprovalMode::Ask => (permissions, judgement),
-        ApprovalMode::Never => (permissions, judgement.without_questions()),
-    })
-}
-
-fn parts(
-    policy: &Policy,
-    action: &Action,
-    permissions: &CallPermissions,
-    facts: &dyn HostFacts,
-) -> Result<Vec<JudgementPart>, Refusal> {
-    let workspace = permissions.roots.first().map_or(Path::new("/"), |root| root.path.as_path());
-    match &action.call {
-        Call::Exec(exec) => {
-            check_exec(policy, exec, permissions)?;
-            Ok(judge_exec(
-                &EvalContext { policy, permissions, facts, cwd: exec.cwd.as_path(), exec: Some(exec) },
-                exec,
-            ))
-        }
-        Call::File(file) => {
-            judge_file(&EvalContext { policy, permissions, facts, cwd: workspace, exec: None }, file)
-        }
-        Call::Apply(patch) => {
-            judge_patch(&EvalContext { policy, permissions, facts, cwd: workspace, exec: None }, patch)
-        }
-        Call::Flow(flow) => Ok(vec![without_secrets(judge_flow(policy, flow), facts)]),
+    let scene = EvalContext::new(policy, &permissions, facts, &action.call);
+    let mut parts = match &action.call {
+        Call::Exec(exec) => judge_exec(&scene, exec)?,
+        Call::File(file) => judge_file(&scene, file)?,
+        Call::Apply(patch) => judge_patch(&scene, patch)?,
+        Call::Flow(flow) => vec![without_secrets(judge_flow(policy, flow), facts)],
         Call::Fetch(fetch) => {
-            Ok(vec![judge_tool(policy, "fetch"), without_secrets(judge_fetch(policy, fetch), facts)])
+            vec![judge_tool(policy, "fetch"), without_secrets(judge_fetch(policy, fetch), facts)]
         }
-        Call::Tool(tool) => Ok(vec![judge_foreign_tool(policy, &tool.name)]),
+        Call::Tool(tool) => vec![judge_foreign_tool(policy, &tool.name)],
+    };
+    parts.extend(judge_tool_of_call(policy, &action.call));
+    let nothing = JudgementPart::refused(PartKind::Call, "the call", &nothing_judged());
+    let mut judgement = Judgement::new(parts, nothing);
+    if policy.approval == ApprovalMode::Never {
+        judgement = judgement.without_questions();
     }
+    if let Some(before) = policy.all().nth(1) {
+        judgement = judgement.and(judged(before, action, facts)?.1);
+    }
+    Ok((permissions, judgement))
 }
 
 /// A stored answer about a host was given for a session in which nothing could read a secret.

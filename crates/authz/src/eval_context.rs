@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ringfence_types::ExecCall;
+use ringfence_types::{Call, ExecCall};
 
 use crate::decide::CallPermissions;
 use crate::host_facts::HostFacts;
@@ -19,9 +19,26 @@ pub(crate) struct EvalContext<'a> {
     pub(crate) exec: Option<&'a ExecCall>,
 }
 
-impl EvalContext<'_> {
-    /// The directory of the workspace: the first root.
-    pub(crate) fn workspace(&self) -> &Path {
-        self.permissions.roots.first().map_or(Path::new("/"), |root| root.path.as_path())
+impl<'a> EvalContext<'a> {
+    pub(crate) fn new(
+        policy: &'a Policy,
+        permissions: &'a CallPermissions,
+        facts: &'a dyn HostFacts,
+        call: &'a Call,
+    ) -> Self {
+        let (cwd, exec) = match call {
+            Call::Exec(exec) => (exec.cwd.as_path(), Some(exec)),
+            _ => (workspace(permissions), None),
+        };
+        Self { policy, permissions, facts, cwd, exec }
     }
+
+    /// The directory of the workspace: the first root.
+    pub(crate) fn workspace(&self) -> &'a Path {
+        workspace(self.permissions)
+    }
+}
+
+fn workspace(permissions: &CallPermissions) -> &Path {
+    permissions.roots.first().map_or(Path::new("/"), |root| root.path.as_path())
 }

@@ -74,7 +74,7 @@ fn main() {
 }
 
 fn start(spec: &SandboxSpec) -> Sandbox {
-    Sandbox::start_from(spec, &Open, &ContainerPool::new(EngineContainers)).unwrap()
+    Sandbox::start_from(spec, &Open, Some(&ContainerPool::new(EngineContainers))).unwrap()
 }
 
 fn calls(spec: &SandboxSpec, count: usize) {
@@ -92,7 +92,7 @@ fn prewarmed(spec: &SandboxSpec, count: usize) {
         }
         let mut used = None;
         report(|| {
-            let mut session = Sandbox::start_from(spec, &Open, &pool).unwrap();
+            let mut session = Sandbox::start_from(spec, &Open, Some(&pool)).unwrap();
             run(&mut session, spec);
             used = Some(session);
         });

@@ -71,7 +71,7 @@ use crate::session::AgentSession;
 pub use admitted::Admitted;
 pub(crate) use admitted::Running;
 pub(crate) use authenticated::closed;
-pub(crate) use awaiting_approval::Asking;
+pub(crate) use awaiting_approval::{Asking, next_call_key};
 pub(crate) use context::{Actor, CallContext};
 pub(crate) use decided::{Decided, chain};
 pub(crate) use input::Intake;
@@ -89,19 +89,19 @@ pub(crate) fn run<E: Perform>(
     session: &mut AgentSession<'_>,
     io: CommandIo<'_>,
 ) -> Settled {
-    session.reach(PipelineStage::Authenticate);
+    session.reached(PipelineStage::Authenticate);
     let mut intake = Intake::new(io.stdin);
     let decided = decide(call, session, Asking { interrupts: io.interrupts, intake: &mut intake });
     let decided = match decided {
         Ok(decided) => decided,
         Err(refused) => return refused.settle(session),
     };
-    session.reach(PipelineStage::Admit);
+    session.reached(PipelineStage::Admit);
     let admitted = match decided.admit(session) {
         Ok(admitted) => admitted,
         Err(refused) => return refused.settle(session),
     };
-    session.reach(PipelineStage::Run);
+    session.reached(PipelineStage::Run);
     E::perform(admitted, session, CommandIo { stdin: intake.source(), ..io })
 }
 
@@ -150,9 +150,15 @@ macro_rules! with_effect {
     };
 }
 
-/// [`run`] for a call of any kind.
+/// [`run`] for a call of any kind. The fence of its own ceiling ends with it.
 pub(crate) fn call(call: Call, session: &mut AgentSession<'_>, io: CommandIo<'_>) -> Settled {
-    with_effect!(call, received => run(received, session, io), refused => refused.settle(session))
+    let span = tracing::info_span!("call", id = %session.id).entered();
+    let settled =
+        with_effect!(call, received => run(received, session, io), refused => refused.settle(session));
+    session.end_own_fence();
+    drop(span);
+    settled.log();
+    settled
 }
 
 /// Evaluates, approves and records a call, and leaves its execution to `to`. Only for effects in the agent's

@@ -1,5 +1,6 @@
 //! A session: one agent, one workspace, one ceiling, for life.
 
+mod call_context;
 mod container_reuse;
 mod core;
 mod memory;
@@ -21,21 +22,20 @@ use ringfence_ledger::{
 use ringfence_sandbox::sweeper::Sweeper;
 use ringfence_sandbox::{CommandIo, ContainerPool, SkeletonFile};
 use ringfence_types::{
-    Attenuation, ByteString, Call, CallOrigin, CredentialRef, Decision, Limits, Principal, Refusal, Root,
-    SessionId, TransactionId,
+    Attenuation, ByteString, Call, CallOrigin, CredentialRef, Limits, Principal, Refusal, Root, SessionId,
+    TransactionId,
 };
 
-use crate::approvals::{self, ApprovalContext, Approver, NoApprover};
+use crate::approvals::{self, Approver, NoApprover};
 use crate::effect::{Seen, SharedApprover};
 use crate::engine_containers::EngineContainers;
 use crate::home::Resident;
-use crate::host_facts::{Inside, LiveHost};
 use crate::images::{self, ImageRequest, SelectedImage};
 use crate::leaks::{FindingTally, LeakError, LeakScanner, TextRedactor};
 use crate::memory_budget::MemoryBudget;
-use crate::observer::{CallObserver, PipelineStage};
+use crate::observer::CallObserver;
 use crate::operator_file::OperatorFileUpdate;
-use crate::pipeline::{self, CallEnd, Settled};
+use crate::pipeline::{self, CallContext as _, Settled};
 use crate::proposal::{self, JournalRecovery, RecoveryError};
 use crate::proxy::{FlowApproverSettings, SessionProxy};
 use crate::secrets::{SecretStore, SecretStoreError, SessionSecrets};
@@ -341,24 +341,6 @@ fn fence(policy: &Policy) -> impl PartialEq + '_ {
     ((profile, access, danger, net, backend, container), (limits, floor, home), (paths, hosts))
 }
 
-/// Logs the end of a call, without any text of the caller.
-fn tell(settled: &Settled) {
-    let transaction = settled.transaction.as_ref().map(tracing::field::display);
-    match &settled.ended {
-        CallEnd::Executed(outcome) => {
-            tracing::info!(transaction, exit = outcome.exit.code(), ms = outcome.duration_ms, "executed");
-        }
-        CallEnd::Touched(_) => tracing::info!(transaction, "file touched"),
-        CallEnd::Refused(refusal) => {
-            tracing::warn!(transaction, rule = %refusal.rule, layer = ?refusal.layer, "refused");
-        }
-        CallEnd::Failed { what, .. } => tracing::error!(transaction, what = %what, "failed"),
-    }
-    if let Some(why) = &settled.record_error {
-        tracing::error!(transaction, error = %why, "cannot record the outcome");
-    }
-}
-
 /// A running session. Its sandbox starts with the first command and ends with the session.
 #[derive(Debug)]
 pub struct AgentSession<'r> {
@@ -555,26 +537,9 @@ impl<'r> AgentSession<'r> {
         self.weigher.as_ref().map_or(Ok(()), |weigher| weigher.weigh(bytes))
     }
 
-    pub(crate) fn reach(&self, stage: PipelineStage) {
-        self.observer.iter().for_each(|observer| observer.reached(stage));
-    }
-
-    pub(crate) fn decided(&self, decision: Decision) {
-        self.observer.iter().for_each(|observer| observer.decided(decision));
-    }
-
-    pub(crate) fn begun(&self, transaction: &TransactionId) {
-        self.observer.iter().for_each(|observer| observer.begun(transaction));
-    }
-
     /// Runs one call through the pipeline. The only way to any effect.
     pub fn call(&mut self, call: Call, io: CommandIo<'_>) -> Settled {
-        let span = tracing::info_span!("call", id = %self.id).entered();
-        let settled = pipeline::call(call, self, io);
-        self.end_own_fence();
-        drop(span);
-        tell(&settled);
-        settled
+        pipeline::call(call, self, io)
     }
 
     /// Evaluates a call that the agent executes itself, with the content as input, requests an approval if
@@ -599,7 +564,7 @@ impl<'r> AgentSession<'r> {
     /// Runs the last call of a session and records both ends together, unless the session is named.
     pub fn last_call(mut self, call: Call, io: CommandIo<'_>) -> Settled {
         self.ends = self.name.is_none();
-        self.call(call, io)
+        pipeline::call(call, &mut self, io)
     }
 
     /// Records the end of the session, if its start is recorded and it has no name.
@@ -668,14 +633,6 @@ impl<'r> AgentSession<'r> {
         self.append(Vec::new()).map(drop)
     }
 
-    /// The machine as commands of this session see it.
-    pub(crate) fn facts(&self) -> LiveHost {
-        let setup = &self.runtime.setup;
-        let inside = Inside::of(setup, &self.policy, &self.all_roots(), &self.workspace.home);
-        let host = LiveHost::of(setup, &self.policy, inside).with_tools(self.workspace.tools.as_deref());
-        host.in_session(self.session_facts())
-    }
-
     /// What stored answers are bound to besides the policy and the roots.
     pub(crate) fn session_facts(&self) -> SessionFacts {
         SessionFacts {
@@ -695,39 +652,10 @@ impl<'r> AgentSession<'r> {
         self.common.memory().is_over()
     }
 
-    pub(crate) fn is_named(&self) -> bool {
-        self.name.is_some()
-    }
-
     pub(crate) fn requester(&self) -> Principal {
         // Escaped, because programs that read records display the name as it is.
         let name = self.agent.as_deref().map(|name| ByteString::from(name).display());
         Principal::Agent { session: self.id.clone(), name }
-    }
-
-    /// The ledger, settings and approver of this session.
-    pub(crate) fn inquiry(&mut self) -> ApprovalContext<'_> {
-        ApprovalContext {
-            ledger: &self.bound.runtime.ledger,
-            state_dir: &self.bound.runtime.setup.state_dir,
-            approver: self.approver.as_mut(),
-            settings: &self.bound.settings,
-            grant_lifetime: approvals::holds(&self.bound.settings),
-        }
-    }
-
-    /// Appends events in one step; the first time with the session's start.
-    pub(crate) fn append(&mut self, mut events: Vec<Event>) -> Result<Vec<Receipt>, AppendError> {
-        let mut standing = self.common.standing();
-        if *standing == SessionRecordState::Open {
-            drop(standing);
-            return self.runtime.ledger.append_all(&events);
-        }
-        // Of two first calls, the second waits until the start is recorded.
-        events.insert(0, self.start());
-        let receipts = self.runtime.ledger.append_all(&events)?;
-        *standing = SessionRecordState::Open;
-        Ok(receipts)
     }
 
     /// Ends the network with the last call; returns the summary.
@@ -772,18 +700,6 @@ impl<'r> AgentSession<'r> {
     pub fn renew(&mut self) -> Result<(), Refusal> {
         let changed = self.attention.source.as_ref().is_some_and(|source| source.has_changed());
         if changed { self.refresh() } else { Ok(()) }
-    }
-
-    /// Reloads the policy, if there is a source.
-    pub(crate) fn refresh(&mut self) -> Result<(), Refusal> {
-        let Some(source) = &self.attention.source else { return Ok(()) };
-        let asked = source.read()?;
-        let container = images::select(&self.runtime.setup, &asked)?;
-        tracing::info!(before = %self.policy_digest, now = %asked.policy_digest, "policy reloaded");
-        self.as_whole(|session| {
-            session.replace(asked, container);
-            Ok(())
-        })
     }
 
     /// Replaces the policy of the session.

@@ -113,7 +113,7 @@ fn run(session: &mut Sandbox, command: &SandboxCommand, mode: &str) -> Result<Co
         "bare" => Ok(session.run(command, io)?),
         "scanned" => {
             let filters = StreamFilters { stdout: &mut stdout, stderr: &mut stderr };
-            Ok(session.run_filtered(command, io, filters)?)
+            Ok(session.run_filtered(command, io, Some(filters))?)
         }
         other => Err(format!("unknown mode `{other}`").into()),
     }

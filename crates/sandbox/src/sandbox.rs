@@ -220,19 +220,11 @@ pub struct Sandbox {
 impl Sandbox {
     /// Starts a sandbox as `spec` says, with what `rules` hide and protect in its workspace. The backend `container` needs a pool.
     pub fn start(spec: &SandboxSpec, rules: &dyn SurveyRules) -> Result<Self, SandboxStartError> {
-        Self::start_with(spec, rules, None)
+        Self::start_from(spec, rules, None)
     }
 
     /// The same, in a container of `pool` where one waits that is what `spec` asks for.
     pub fn start_from(
-        spec: &SandboxSpec,
-        rules: &dyn SurveyRules,
-        pool: &ContainerPool,
-    ) -> Result<Self, SandboxStartError> {
-        Self::start_with(spec, rules, Some(pool))
-    }
-
-    fn start_with(
         spec: &SandboxSpec,
         rules: &dyn SurveyRules,
         pool: Option<&ContainerPool>,
@@ -369,21 +361,12 @@ impl Sandbox {
 
     /// Runs one command to its end, with everything it started gone when this returns. Others may run at the same time.
     pub fn run(&self, command: &SandboxCommand, io: CommandIo<'_>) -> Result<CommandExit, CommandRunError> {
-        self.attend(command, io, None)
+        self.run_filtered(command, io, None)
     }
 
-    /// As [`Sandbox::run`], with somebody who looks at the output before it is delivered.
+    /// As [`Sandbox::run`], with filters that see the output before it is delivered. However the command ended, the
+    /// sandbox looks at what it made before the caller learns of the end.
     pub fn run_filtered(
-        &self,
-        command: &SandboxCommand,
-        io: CommandIo<'_>,
-        filters: StreamFilters<'_>,
-    ) -> Result<CommandExit, CommandRunError> {
-        self.attend(command, io, Some(filters))
-    }
-
-    /// Whatever became of the command, what it made is looked at before anybody learns of it.
-    fn attend(
         &self,
         command: &SandboxCommand,
         io: CommandIo<'_>,

@@ -16,12 +16,17 @@ use crate::judgement::{JudgementPart, PartKind};
 use crate::paths::{PathIntent, check_place, is_plain_absolute, judge_path};
 use crate::refusal_ext::{RefusalExt as _, refuse};
 
+/// The command, with everything it would run in turn.
+pub(super) fn judge_exec(scene: &EvalContext<'_>, exec: &ExecCall) -> Result<Vec<JudgementPart>, Refusal> {
+    check_exec(scene.policy, exec, scene.permissions)?;
+    if scene.policy.commands == CommandMode::Contained && scene.policy.rules.commands.is_empty() {
+        return Ok(vec![contained(scene.policy, exec)]);
+    }
+    Ok(command::judge_exec(scene, exec))
+}
+
 /// What must hold before the command itself is looked at.
-pub(super) fn check_exec(
-    policy: &Policy,
-    exec: &ExecCall,
-    permissions: &CallPermissions,
-) -> Result<(), Refusal> {
+fn check_exec(policy: &Policy, exec: &ExecCall, permissions: &CallPermissions) -> Result<(), Refusal> {
     if policy.profile == Profile::Review {
         return Err(refuse(RefusalCode::Profile, RuleId::ProfileReview, "profile `review` runs no commands")
             .hint("use `--profile workspace` to run commands inside the fence"));
@@ -30,14 +35,6 @@ pub(super) fn check_exec(
     check_asked_net(policy, exec.net)?;
     check_cwd(permissions, &exec.cwd)?;
     env::check_additions(&exec.env, &policy.rules.env)
-}
-
-/// The command, with everything it would run in turn.
-pub(super) fn judge_exec(scene: &EvalContext<'_>, exec: &ExecCall) -> Vec<JudgementPart> {
-    if scene.policy.commands == CommandMode::Contained && scene.policy.rules.commands.is_empty() {
-        return vec![contained(scene.policy, exec)];
-    }
-    command::judge_exec(scene, exec)
 }
 
 fn contained(policy: &Policy, exec: &ExecCall) -> JudgementPart {

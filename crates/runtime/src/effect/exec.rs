@@ -17,7 +17,7 @@ use crate::pipeline::{Admitted, Running, Settled};
 use crate::proxy;
 use crate::quota::{Exceeded, Quota, Room};
 use crate::session::AgentSession;
-use start::{Standing, fence};
+use start::{Standing, lease_sandbox};
 
 pub(crate) use start::spec;
 
@@ -32,9 +32,12 @@ impl Effect for ExecEffect {
 
 impl Perform for ExecEffect {
     fn perform(admitted: Admitted<Self>, session: &mut AgentSession<'_>, io: CommandIo<'_>) -> Settled {
-        let (admitted, standing) = match fence(admitted, session) {
-            Ok(ready) => ready,
-            Err(settled) => return settled,
+        if let Err(refusal) = session.record_releases(admitted.transaction()) {
+            return admitted.settling().refused(session, refusal);
+        }
+        let standing = match lease_sandbox(session, admitted.grant().permissions()) {
+            Ok(standing) => standing,
+            Err(failed) => return failed.settle(admitted, session),
         };
         // The supervisor cannot answer for processes that a container engine started.
         let answers = standing.sandbox.posture().backend != Backend::Container;
@@ -91,7 +94,11 @@ fn execute(
     let filters = StreamFilters { stdout: &mut stdout, stderr: &mut stderr };
     let quota =
         room.map(|room| Quota::new(room, sandbox.files())).transpose().map_err(CommandRunError::Relay)?;
-    let answer = within(quota.as_ref(), io, |io| sandbox.run_filtered(&command, io, filters));
+    let run = |io: CommandIo<'_>| sandbox.run_filtered(&command, io, Some(filters));
+    let answer = match &quota {
+        Some(quota) => run_within(quota, io, run),
+        None => run(io),
+    };
     session.found.merge(stdout.tally());
     session.found.merge(stderr.tally());
     session.container_used();
@@ -103,12 +110,11 @@ fn execute(
 }
 
 /// Runs a command, and ends it when it exceeds the disk quota.
-fn within(
-    quota: Option<&Quota>,
+fn run_within(
+    quota: &Quota,
     io: CommandIo<'_>,
     run: impl FnOnce(CommandIo<'_>) -> Result<CommandExit, CommandRunError>,
 ) -> Result<CommandExit, CommandRunError> {
-    let Some(quota) = quota else { return run(io) };
     let own = SignalForward { signal: libc::SIGTERM, fd: quota.bell() };
     let interrupts: Vec<SignalForward<'_>> = io.interrupts.iter().copied().chain([own]).collect();
     let answer = std::thread::scope(|scope| {

@@ -9,7 +9,7 @@ use ringfence_sandbox::{After, Before, ExaminationError, Sandbox};
 use ringfence_types::{Access, ByteString, Call, FileCall, HeldChange};
 
 use crate::leaks::LeakScanner;
-use crate::pipeline::{CallEnd, Settled, chain};
+use crate::pipeline::{CallContext as _, CallEnd, Settled, chain};
 use crate::session::AgentSession;
 
 /// Limit of changes named in one record or result.

@@ -7,6 +7,7 @@ use ringfence_ledger::{AppendError, BoundObject, Event, Receipt};
 use ringfence_sandbox::{ApprovedFiles, FilePlace};
 use ringfence_types::{Access, Call, PolicyLayer, Refusal, RefusalCode, RuleId, TransactionId};
 
+use super::context::CallContext as _;
 use super::settled::{OpenTransaction, Settled};
 use crate::approvals::PresenceLock;
 use crate::approvals::binding::{Approved, NoCopies, noun};

@@ -12,7 +12,6 @@ use super::input::Intake;
 use super::settled::RefusedCall;
 use crate::approvals::STOPPED;
 use crate::effect::{Effect, ToolEffect};
-use crate::host_facts::LiveHost;
 use crate::leaks::CallContent;
 use crate::observer::PipelineStage;
 use crate::session::{BREAKER, STOPPED_LOOP};
@@ -150,19 +149,19 @@ impl<E: Effect> Judged<'_, E> {
         context.reached(PipelineStage::Decide);
         context.begun(&transaction);
         let facts = context.facts();
-        let mut verdict = judge(call.clone(), context, &facts);
+        let mut verdict = decide(context.policy(), Action::new(call.clone(), context.roots()), &facts);
         if matches!(verdict, AuthzVerdict::Ask(_)) && asking.intake.read_ahead(call) {
             // With the input known, a grant may match, and the loop guard may recognise the call.
             let known = asking.intake.stated(call.clone());
             if let Some(refusal) = is_repeat(&known, context) {
                 return Err(RefusedCall::settle_before_start(known, refusal));
             }
-            verdict = judge(known, context, &facts);
+            verdict = decide(context.policy(), Action::new(known, context.roots()), &facts);
         }
         if let AuthzVerdict::Ask(question) = &verdict
             && let Some(instead) = effect.asked_instead(question)
         {
-            verdict = judge(instead, context, &facts);
+            verdict = decide(context.policy(), Action::new(instead, context.roots()), &facts);
         }
         context.judged(match &verdict {
             AuthzVerdict::Allow(_) => Decision::Allow,
@@ -179,10 +178,6 @@ impl<E: Effect> Judged<'_, E> {
             AuthzVerdict::Deny(refusal) => Err(early(refusal)),
         }
     }
-}
-
-fn judge(call: Call, context: &impl CallContext, facts: &LiveHost) -> AuthzVerdict {
-    decide(context.policy(), Action::new(call, context.roots()), facts)
 }
 
 /// Refuses a loop. The ledger records it first.

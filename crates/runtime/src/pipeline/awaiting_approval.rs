@@ -385,7 +385,7 @@ impl Brought<'_> {
 /// Key of an orphaned approval: the same action, input and secrets, from the same origin, session owner and
 /// agent. `None` if the origin is unknown or the input is not read yet, because then no later call is
 /// provably identical.
-pub(super) fn next(
+pub(crate) fn next_call_key(
     question: &ApprovalNeeded,
     session: &AgentSession<'_>,
     binding: &ApprovalBinding,

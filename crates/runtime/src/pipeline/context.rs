@@ -3,16 +3,15 @@ use std::sync::Arc;
 use ringfence_authz::{ApprovalNeeded, Policy};
 use ringfence_ledger::{AppendError, ApprovalRequest, Event, Ledger, Receipt};
 use ringfence_types::{
-    ActionFingerprint, Call, CallOrigin, Decision, LeakAction, Refusal, Root, SessionId, TransactionId, Way,
+    ActionFingerprint, Call, CallOrigin, Decision, Refusal, Root, SessionId, TransactionId, Way,
 };
 
-use super::awaiting_approval::next;
-use crate::approvals::binding::{ApprovalBinding, BindingContext, requester};
+use crate::approvals::binding::{ApprovalBinding, BindingContext};
 use crate::approvals::{ApprovalContext, ApprovalRequester};
 use crate::host_facts::LiveHost;
-use crate::leaks::{self, CallContent, LeakScanner};
+use crate::leaks::{CallContent, LeakScanner};
 use crate::observer::PipelineStage;
-use crate::session::{AgentSession, AskPermit, HostSetup, SharedMemory};
+use crate::session::{AskPermit, HostSetup, SharedMemory};
 
 /// The session of a call, as the pipeline sees it. A call of the agent has its session; a flow has what the
 /// proxy threads know of it. Both share the session memory and the ledger.
@@ -93,127 +92,5 @@ impl Actor {
             Call::Flow(flow) if flow.way != Way::Fetch => Self::Program,
             _ => Self::Agent,
         }
-    }
-}
-
-impl CallContext for AgentSession<'_> {
-    fn session_id(&self) -> &SessionId {
-        &self.id
-    }
-
-    fn ledger(&self) -> &Ledger {
-        &self.runtime.ledger
-    }
-
-    fn setup(&self) -> &HostSetup {
-        &self.runtime.setup
-    }
-
-    fn leaks(&self) -> &LeakScanner {
-        &self.leaks
-    }
-
-    fn memory(&self) -> &Arc<SharedMemory> {
-        self.common.memory()
-    }
-
-    fn policy(&self) -> &Policy {
-        &self.policy
-    }
-
-    fn policy_digest(&self) -> &str {
-        &self.policy_digest
-    }
-
-    fn roots(&self) -> Vec<Root> {
-        self.all_roots()
-    }
-
-    fn facts(&self) -> LiveHost {
-        AgentSession::facts(self)
-    }
-
-    fn ground(&self) -> BindingContext<'_> {
-        BindingContext {
-            policy: &self.policy_digest,
-            policy_files: &self.policy_files,
-            session: self.id.as_str(),
-            requester: requester(&self.requester()),
-            secrets: self.secrets.given(),
-            image: self.container.as_ref().map(|chosen| chosen.image.id.as_str()),
-        }
-    }
-
-    fn asker(&self) -> ApprovalRequester<'_> {
-        ApprovalRequester {
-            session: &self.id,
-            workspace: &self.workspace.id,
-            requester: self.requester(),
-            owner: &self.started_by,
-            stated: self.stated.as_deref(),
-            settings: &self.settings,
-            image: self.container.as_ref().map(|chosen| &chosen.image),
-        }
-    }
-
-    fn made_by(&self) -> Option<&CallOrigin> {
-        self.made_by.as_deref()
-    }
-
-    fn inquiry(&mut self) -> ApprovalContext<'_> {
-        AgentSession::inquiry(self)
-    }
-
-    fn renew(&mut self) -> Result<(), Refusal> {
-        AgentSession::renew(self)
-    }
-
-    fn narrow(&mut self, call: &Call) -> Result<(), Refusal> {
-        AgentSession::narrow(self, call)
-    }
-
-    fn refresh(&mut self) -> Result<(), Refusal> {
-        AgentSession::refresh(self)
-    }
-
-    /// Collects findings of a call; refuses where policy blocks the leak.
-    fn refuse_leak(&mut self, call: &Call, content: Option<CallContent<'_>>) -> Option<Refusal> {
-        match leaks::judge(call, content, self) {
-            Ok(passed) => {
-                self.found.merge(passed);
-                None
-            }
-            Err(leak) => {
-                self.found.merge(leak.tally);
-                if leak.action == LeakAction::Terminate {
-                    self.terminate();
-                }
-                Some(leak.refusal)
-            }
-        }
-    }
-
-    fn append(&mut self, events: Vec<Event>) -> Result<Vec<Receipt>, AppendError> {
-        AgentSession::append(self, events)
-    }
-
-    fn is_named(&self) -> bool {
-        AgentSession::is_named(self)
-    }
-
-    fn next_call(&self, question: &ApprovalNeeded, binding: &ApprovalBinding) -> Option<String> {
-        next(question, self, binding)
-    }
-
-    fn reached(&self, stage: PipelineStage) {
-        self.reach(stage);
-    }
-
-    fn begun(&self, transaction: &TransactionId) {
-        AgentSession::begun(self, transaction);
-    }
-
-    fn judged(&self, decision: Decision) {
-        self.decided(decision);
     }
 }

@@ -34,6 +34,26 @@ pub struct Settled {
     pub record_error: Option<String>,
 }
 
+impl Settled {
+    /// Without any text of the caller.
+    pub(super) fn log(&self) {
+        let transaction = self.transaction.as_ref().map(tracing::field::display);
+        match &self.ended {
+            CallEnd::Executed(outcome) => {
+                tracing::info!(transaction, exit = outcome.exit.code(), ms = outcome.duration_ms, "executed");
+            }
+            CallEnd::Touched(_) => tracing::info!(transaction, "file touched"),
+            CallEnd::Refused(refusal) => {
+                tracing::warn!(transaction, rule = %refusal.rule, layer = ?refusal.layer, "refused");
+            }
+            CallEnd::Failed { what, .. } => tracing::error!(transaction, what = %what, "failed"),
+        }
+        if let Some(why) = &self.record_error {
+            tracing::error!(transaction, error = %why, "cannot record the outcome");
+        }
+    }
+}
+
 #[derive(Debug)]
 pub enum CallEnd {
     /// A command ran to its end.
@@ -119,7 +139,7 @@ impl CallConclusion {
     /// Records all of it in one append.
     fn record(self, session: &mut AgentSession<'_>) -> Settled {
         let Self { transaction, fingerprint, ended, posture, leaks, mut events } = self;
-        session.reach(PipelineStage::Settle);
+        session.reached(PipelineStage::Settle);
         let stopped = matches!(&ended, CallEnd::Refused(refusal) if refusal.rule == STOPPED_LOOP);
         // A call stopped by the loop guard does not count as another repetition.
         let repeats = if stopped {

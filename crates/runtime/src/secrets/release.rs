@@ -22,7 +22,7 @@ use super::placeholder::SecretPlaceholder;
 use super::store::SecretSet;
 use super::value::SecretValue;
 use crate::home::{self, Prepared};
-use crate::pipeline::chain;
+use crate::pipeline::{CallContext as _, chain};
 use crate::session::{AgentSession, SessionShared};
 
 /// The variables in which AWS clients look for their signing key.

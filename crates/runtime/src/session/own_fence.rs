@@ -4,10 +4,7 @@
 //! INVARIANT: such a command cannot reach the session socket. There it could request the same command without
 //! a ceiling, so it sees neither the socket nor the token.
 
-use std::sync::Arc;
-
 use ringfence_authz::narrow;
-use ringfence_sandbox::Sandbox;
 use ringfence_types::{Call, CallCeiling, ExecCall, PolicyLayer, Refusal, RefusalCode, RuleId};
 
 use super::{AgentSession, SessionFence, SessionShared};
@@ -72,12 +69,12 @@ impl<'r> AgentSession<'r> {
     }
 
     /// Registers the fence of the call, so that it also ends with the session.
-    pub(crate) fn put_up_own(&mut self, fence: SessionFence) -> Result<Arc<Sandbox>, Refusal> {
+    pub(crate) fn put_up_own(&mut self, fence: SessionFence) -> Result<(), Refusal> {
         let (Some(own), Some(sandbox)) = (&mut self.own, fence.sandbox.clone()) else {
             return Err(crowded());
         };
         own.fence = fence;
-        if self.common.keep_beside(&sandbox) { Ok(sandbox) } else { Err(crowded()) }
+        if self.common.keep_beside(&sandbox) { Ok(()) } else { Err(crowded()) }
     }
 }
 

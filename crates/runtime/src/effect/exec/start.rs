@@ -20,41 +20,32 @@ use crate::sandbox_rules::{HostFiles, SandboxRules};
 use crate::secrets::SecretStore;
 use crate::session::{AgentSession, SessionFence, SessionShared};
 
-/// Starts the session's sandbox if it does not run yet.
-pub(super) fn fence(
-    admitted: Admitted<ExecEffect>,
-    session: &mut AgentSession<'_>,
-) -> Result<(Admitted<ExecEffect>, Standing), Settled> {
-    if let Err(refusal) = session.record_releases(admitted.transaction()) {
-        return Err(admitted.settling().refused(session, refusal));
-    }
-    // The next due time is irrelevant, because a command runs now.
-    let _due = session.rest();
-    let failed = match standing(session, admitted.grant().permissions()) {
-        Ok(standing) => return Ok((admitted, standing)),
-        Err(failed) => failed,
-    };
-    let settling = admitted.settling();
-    Err(match failed {
-        NotStarted::Network(error) => {
-            let hint = Some("use `--net none`, or look for what is missing in `ringfence doctor`".to_owned());
-            settling.failed(session, chain(&error), hint)
-        }
-        NotStarted::Refused(refusal) => settling.refused(session, refusal),
-        NotStarted::Failed(error) => match refusal_of(&error) {
-            Some(refusal) => settling.refused(session, refusal),
-            None => {
-                let hint = error.hint();
-                settling.failed(session, chain(&error), hint)
-            }
-        },
-    })
-}
-
-enum NotStarted {
+/// Why a session has no sandbox for a command.
+pub(super) enum NotStarted {
     Refused(Refusal),
     Failed(SandboxStartError),
     Network(SessionProxyError),
+}
+
+impl NotStarted {
+    /// Ends the call that was admitted.
+    pub(super) fn settle(self, admitted: Admitted<ExecEffect>, session: &mut AgentSession<'_>) -> Settled {
+        let settling = admitted.settling();
+        match self {
+            Self::Network(error) => {
+                let hint = "use `--net none`, or look for what is missing in `ringfence doctor`";
+                settling.failed(session, chain(&error), Some(hint.to_owned()))
+            }
+            Self::Refused(refusal) => settling.refused(session, refusal),
+            Self::Failed(error) => match refusal_of(&error) {
+                Some(refusal) => settling.refused(session, refusal),
+                None => {
+                    let hint = error.hint();
+                    settling.failed(session, chain(&error), hint)
+                }
+            },
+        }
+    }
 }
 
 /// The sandbox of a session, leased to one call. The idle timeout does not stop it during the lease.
@@ -65,9 +56,14 @@ pub(super) struct Standing {
 }
 
 /// The sandbox of the session, started if needed. Of two concurrent first calls, one waits for the other.
-fn standing(session: &mut AgentSession<'_>, permissions: &CallPermissions) -> Result<Standing, NotStarted> {
+pub(super) fn lease_sandbox(
+    session: &mut AgentSession<'_>,
+    permissions: &CallPermissions,
+) -> Result<Standing, NotStarted> {
+    // The next due time is irrelevant, because a command runs now.
+    let _due = session.rest();
     if session.own.is_some() {
-        return own_standing(session, permissions);
+        return lease_own_sandbox(session, permissions);
     }
     let mut fence = session.common.fence();
     if session.common.memory().is_closed() {
@@ -76,74 +72,87 @@ fn standing(session: &mut AgentSession<'_>, permissions: &CallPermissions) -> Re
     if let Some(sandbox) = &fence.sandbox {
         return Ok(Standing { sandbox: Arc::clone(sandbox), filtered: fence.network.is_some() });
     }
-    let (Started { sandbox, skipped_backends }, network) = start(session, permissions)?;
-    held::record(session, &sandbox);
-    session.common.tell(sandbox.notes().iter().cloned());
-    let standing = Standing { sandbox: Arc::new(sandbox), filtered: network.is_some() };
-    *fence =
-        SessionFence { network, sandbox: Some(Arc::clone(&standing.sandbox)), skipped_backends, told: false };
+    let started = start(session, permissions)?;
+    let standing = started.lease();
+    *fence = started.into_fence();
     drop(fence);
     session.container_started();
     Ok(standing)
 }
 
 /// The sandbox of a call whose ceiling is below that of its session.
-fn own_standing(
+fn lease_own_sandbox(
     session: &mut AgentSession<'_>,
     permissions: &CallPermissions,
 ) -> Result<Standing, NotStarted> {
-    let (Started { sandbox, skipped_backends }, network) = start(session, permissions)?;
-    held::record(session, &sandbox);
-    session.common.tell(sandbox.notes().iter().cloned());
-    let filtered = network.is_some();
-    let fence = SessionFence { network, sandbox: Some(Arc::new(sandbox)), skipped_backends, told: false };
-    let sandbox = session.put_up_own(fence).map_err(NotStarted::Refused)?;
+    let started = start(session, permissions)?;
+    let standing = started.lease();
+    session.put_up_own(started.into_fence()).map_err(NotStarted::Refused)?;
     // Checked after registration, so that a session that ends from now on also ends the sandbox.
     if session.common.memory().is_closed() {
         return Err(NotStarted::Refused(closed()));
     }
-    Ok(Standing { sandbox, filtered })
+    Ok(standing)
 }
 
 /// Strongest first. Policy chooses `container` and a flag chooses `none`; neither is a fallback.
 const LADDER: [Backend; 3] = [Backend::Native, Backend::Bubblewrap, Backend::Landlock];
 
 /// Pauses before each retry of a start that failed for lack of resources.
-const PAUSES: [Duration; 3] =
+static PAUSES: [Duration; 3] =
     [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500)];
 
 /// After this total time a start is not retried.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A sandbox, and the stronger backends that failed, each with the reason.
-struct Started {
-    sandbox: Sandbox,
+/// A sandbox with its proxy, and the stronger backends that failed, each with the reason.
+struct FenceStart {
+    network: Option<SessionProxy>,
+    sandbox: Arc<Sandbox>,
     skipped_backends: Vec<String>,
 }
 
-fn start(
-    session: &AgentSession<'_>,
-    permissions: &CallPermissions,
-) -> Result<(Started, Option<SessionProxy>), NotStarted> {
-    if permissions.net != NetMode::Filtered {
-        return Ok((start_sandbox(session, permissions, None)?, None));
+impl FenceStart {
+    /// Opens the proxy of a sandbox whose network is filtered, and from now on records what the sandbox holds.
+    fn new(
+        session: &AgentSession<'_>,
+        mut sandbox: Sandbox,
+        ca: Option<Arc<SessionCa>>,
+        skipped_backends: Vec<String>,
+    ) -> Result<Self, NotStarted> {
+        let network = ca.map(|ca| open_proxy(session, &mut sandbox, ca)).transpose();
+        let network = network.map_err(NotStarted::Network)?;
+        held::record(session, &sandbox);
+        session.common.tell(sandbox.notes().iter().cloned());
+        Ok(Self { network, sandbox: Arc::new(sandbox), skipped_backends })
     }
-    let ca = Arc::new(SessionCa::new().map_err(|error| NotStarted::Network(error.into()))?);
-    let mut started = start_sandbox(session, permissions, Some(&ca))?;
-    // Before any command runs, so that the first connection finds a listening proxy.
-    let doors = started.sandbox.take_doors().ok_or(NotStarted::Network(SessionProxyError::NoDoors))?;
-    let ProxySockets { proxy, transparent, dns, dns_stream } = doors;
-    let doors = ringfence_egress::ProxyListeners { proxy, transparent, dns, dns_stream };
-    let hold = started.sandbox.hold().clone();
-    let network = SessionProxy::open(session, doors, hold, ca).map_err(NotStarted::Network)?;
-    Ok((started, Some(network)))
+
+    fn lease(&self) -> Standing {
+        Standing { sandbox: Arc::clone(&self.sandbox), filtered: self.network.is_some() }
+    }
+
+    fn into_fence(self) -> SessionFence {
+        let Self { network, sandbox, skipped_backends } = self;
+        SessionFence { network, sandbox: Some(sandbox), skipped_backends, told: false }
+    }
 }
 
-fn start_sandbox(
+/// Before any command runs, so that the first connection finds a listening proxy.
+fn open_proxy(
     session: &AgentSession<'_>,
-    permissions: &CallPermissions,
-    ca: Option<&SessionCa>,
-) -> Result<Started, NotStarted> {
+    sandbox: &mut Sandbox,
+    ca: Arc<SessionCa>,
+) -> Result<SessionProxy, SessionProxyError> {
+    let doors = sandbox.take_doors().ok_or(SessionProxyError::NoDoors)?;
+    let ProxySockets { proxy, transparent, dns, dns_stream } = doors;
+    let doors = ringfence_egress::ProxyListeners { proxy, transparent, dns, dns_stream };
+    SessionProxy::open(session, doors, sandbox.hold().clone(), ca)
+}
+
+/// Starts the strongest backend that meets the floor of the call.
+fn start(session: &AgentSession<'_>, permissions: &CallPermissions) -> Result<FenceStart, NotStarted> {
+    let ca = (permissions.net == NetMode::Filtered).then(SessionCa::new).transpose();
+    let ca = ca.map_err(|error| NotStarted::Network(error.into()))?.map(Arc::new);
     let wanted = session.policy.backend;
     let candidates = wanted.as_ref().map_or(&LADDER[..], std::slice::from_ref);
     let mut tried: Vec<String> = Vec::new();
@@ -160,10 +169,17 @@ fn start_sandbox(
             continue;
         }
         let mut spec = spec(session, permissions, *backend);
-        spec.files.extend(ca.map(bundle));
-        match start_steadily(|| Sandbox::start_from(&spec, &rules, &session.runtime.pool)) {
+        spec.files.extend(ca.as_deref().map(bundle));
+        let mut retries = StartRetries::new();
+        let started = loop {
+            match Sandbox::start_from(&spec, &rules, Some(&session.runtime.pool)) {
+                Err(error) if retries.wait_after(&error) => {}
+                started => break started,
+            }
+        };
+        match started {
             Ok(sandbox) => match below_floor(sandbox.posture(), permissions) {
-                None => return Ok(Started { sandbox, skipped_backends: tried }),
+                None => return FenceStart::new(session, sandbox, ca, tried),
                 Some(missing) => tried.push(missing),
             },
             Err(error) if error.is_about_this_machine() && wanted.is_none() => {
@@ -179,22 +195,28 @@ fn start_sandbox(
     }
 }
 
-/// Retries a start after a resource shortage. Only a missing feature, never a passing shortage, leads to a
-/// weaker backend.
-fn start_steadily(
-    start: impl Fn() -> Result<Sandbox, SandboxStartError>,
-) -> Result<Sandbox, SandboxStartError> {
-    let began = Instant::now();
-    for pause in PAUSES {
-        match start() {
-            Err(error) if error.is_transient() && began.elapsed() < PATIENCE => {
-                tracing::warn!(error = %chain(&error), "restarting the sandbox");
-                std::thread::sleep(pause);
-            }
-            answer => return answer,
-        }
+/// The retries of a start after a resource shortage. Only a missing feature, never a passing shortage, leads to
+/// a weaker backend.
+struct StartRetries {
+    began: Instant,
+    pauses: std::slice::Iter<'static, Duration>,
+}
+
+impl StartRetries {
+    fn new() -> Self {
+        Self { began: Instant::now(), pauses: PAUSES.iter() }
     }
-    start()
+
+    /// Waits before the next try. Returns whether there is one: the error may pass, and a try is left.
+    fn wait_after(&mut self, error: &SandboxStartError) -> bool {
+        if !error.is_transient() || self.began.elapsed() >= PATIENCE {
+            return false;
+        }
+        let Some(pause) = self.pauses.next() else { return false };
+        tracing::warn!(error = %chain(error), "restarting the sandbox");
+        std::thread::sleep(*pause);
+        true
+    }
 }
 
 /// The refusal for a start that can never succeed as requested; the requester can change the request.
