@@ -32,7 +32,7 @@ use crate::status;
 
 pub(crate) fn dispatch(command: CliCommand) -> ExitCode {
     match command {
-        CliCommand::Run(run) => run::run(*run),
+        CliCommand::Run(run) => run::run(*run).unwrap_or_else(|code| code),
         CliCommand::Check(check) => check::run(*check),
         CliCommand::Policy(policy) => policy::run(policy),
         CliCommand::File(file) => file::run(file),

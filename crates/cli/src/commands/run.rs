@@ -1,7 +1,8 @@
 //! `ringfence run`: one command, one session.
 
+mod streams;
+
 use std::io::{self, IsTerminal as _};
-use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,9 +11,7 @@ use ringfence_authz::env::ApproverPresence;
 use ringfence_authz::policy::{LimitFlags, StartupFlags};
 use ringfence_runtime::proxy::Seen;
 use ringfence_runtime::secrets::NamedBy;
-use ringfence_runtime::{
-    CallEnd, CommandIo, HostSetup, OutputTarget, Runtime, SessionSpec, Settled, StdinSource,
-};
+use ringfence_runtime::{AgentSession, CallEnd, HostSetup, Runtime, SessionSpec, Settled};
 use ringfence_types::{
     Access, ByteString, Call, ExecCall, ExitReason, HeldChange, LimitName, Limits, Outcome, PolicyLayer,
     Posture, Refusal, RefusalCode, Root, RuleId, StandardInput,
@@ -29,38 +28,54 @@ use crate::host;
 use crate::leaks;
 use crate::output::{self, clean_json, note, plain_json, say};
 use crate::policy_resolution::{self, CliPolicySource, PolicyResolutionError, ResolvedPolicy, SpecChanges};
-use crate::spill::{Plain, Spill, SpilledOutput};
-use crate::terminal::{RawMode, TerminalSignals, reopened};
+use crate::spill::{Plain, SpilledOutput};
+use crate::terminal::TerminalSignals;
 use crate::whole_agent;
+use streams::{CallerStreams, SpilledStreams};
 
-pub(crate) fn run(run: RunArgs) -> ExitCode {
+/// The way of one command, from its arguments to its printed result. `Err` is the exit code after a printed error.
+pub(crate) fn run(run: RunArgs) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
-    let run = match whole_agent::prepared(run, &environment) {
-        Ok(run) => run,
-        Err(error) => return error::failed(&error, error.hint().as_deref()),
-    };
-    let flags = match flags(&run) {
-        Ok(flags) => flags,
-        Err(code) => return code,
-    };
-    let attendance = if std::io::stdin().is_terminal() && !run.json {
-        ApproverPresence::Terminal
-    } else {
-        ApproverPresence::Unattended
-    };
-    let runtime = match runtime(&environment, attendance) {
-        Ok(runtime) => runtime,
-        Err(code) => return code,
-    };
+    let run = whole_agent::prepared(run, &environment)
+        .map_err(|error| error::failed(&error, error.hint().as_deref()))?;
+    let flags = flags(&run)?;
+    let runtime = runtime(&environment, attendance(&run))?;
     let governed = match policy_resolution::resolve(&run.place, &environment, runtime.setup(), flags) {
         Ok(governed) => governed,
-        Err(PolicyResolutionError::Failed(code)) => return code,
-        Err(PolicyResolutionError::Refused(refusal)) => return recorded(&run, &runtime, &refusal),
+        Err(PolicyResolutionError::Failed(code)) => return Err(code),
+        Err(PolicyResolutionError::Refused(refusal)) => return Ok(recorded(&run, &runtime, &refusal)),
     };
     if !run.json {
         policy_resolution::print_widening_requests(&governed.effective.requests);
     }
-    call(&run, &runtime, &environment, &governed).unwrap_or_else(|code| code)
+    let source = policy_source(&run, &runtime, &environment, &governed);
+    let opened = runtime.session(source.changes.made_in(governed.session_spec()));
+    let opened = opened.map_err(|error| error::failed(&error, error.hint().as_deref()))?;
+    let mut session = match opened {
+        Ok(session) => session,
+        Err(refusal) => return Ok(refused(&run, &refusal)),
+    };
+    if let Err(refusal) = release_secrets(&run, &mut session)? {
+        session.end().map_err(|error| error::failed(&error, error.hint()))?;
+        return Ok(refused(&run, &refusal));
+    }
+    connect_approvers(&run, &environment, &mut session);
+    session.set_policy_source(source);
+    session.set_claim(run.reason.clone());
+    let call = exec_call(&run, &governed, &session);
+    let signals = TerminalSignals::catch()
+        .map_err(|error| error::failed_text(&format!("cannot catch signals: {error}"), None))?;
+    let interrupts = signals.interrupts();
+    if run.json {
+        let streams = SpilledStreams::create(&runtime.setup().state_dir)?;
+        let settled = session.last_call(call, streams.io(&interrupts));
+        return Ok(print_json_result(&settled, streams));
+    }
+    let streams = CallerStreams::open();
+    let raw = streams.enter_raw_mode();
+    let settled = session.last_call(call, streams.io(&interrupts));
+    drop(raw);
+    Ok(print_result(&run, &settled))
 }
 
 /// Arguments about the session besides policy.
@@ -123,96 +138,52 @@ fn recorded(run: &RunArgs, runtime: &Runtime, refusal: &Refusal) -> ExitCode {
     }
 }
 
-fn call(
+fn attendance(run: &RunArgs) -> ApproverPresence {
+    if std::io::stdin().is_terminal() && !run.json {
+        ApproverPresence::Terminal
+    } else {
+        ApproverPresence::Unattended
+    }
+}
+
+/// Resolves the policy again, as this run resolved it first.
+fn policy_source(
     run: &RunArgs,
     runtime: &Runtime,
     environment: &Environment,
     governed: &ResolvedPolicy,
-) -> Result<ExitCode, ExitCode> {
-    let again = CliPolicySource {
+) -> CliPolicySource {
+    CliPolicySource {
         place: run.place.clone(),
         environment: environment.clone(),
         setup: runtime.setup().clone(),
         flags: governed.flags.clone(),
         changes: SpecChanges::Run(RunOptions::of(run)),
-    };
-    let asked = again.changes.made_in(governed.session_spec());
-    let net = asked.policy.net;
-    let opened = runtime.session(asked).map_err(|error| error::failed(&error, error.hint().as_deref()))?;
-    let mut session = match opened {
-        Ok(session) => session,
-        Err(refusal) => return Ok(refused(run, &refusal)),
-    };
-    let released = session.release(&run.secrets, NamedBy::Operator { agent: run.place.agent.as_deref() });
-    if let Err(refusal) = released.map_err(|error| error::failed(&error, error.hint()))? {
-        session.end().map_err(|error| error::failed(&error, error.hint()))?;
-        return Ok(refused(run, &refusal));
     }
+}
+
+fn release_secrets(run: &RunArgs, session: &mut AgentSession<'_>) -> Result<Result<(), Refusal>, ExitCode> {
+    let named_by = NamedBy::Operator { agent: run.place.agent.as_deref() };
+    session.release(&run.secrets, named_by).map_err(|error| error::failed(&error, error.hint()))
+}
+
+/// With `--json`, only operators elsewhere can answer.
+fn connect_approvers<'a>(run: &RunArgs, environment: &Environment, session: &mut AgentSession<'a>) {
     if !run.json {
         session.set_approver(ControllingTerminal::new(environment));
         session.set_flow_approver(ControllingTerminal::new(environment));
     }
-    session.set_policy_source(again);
-    session.set_claim(run.reason.clone());
-    let workspace = session.workspace().path.clone();
-    let call = Call::Exec(ExecCall {
-        argv: run.argv.iter().map(|argument| ByteString::from(argument.as_os_str())).collect(),
-        cwd: ByteString::from(inside(&workspace, governed)),
-        env: run.env.iter().map(|variable| (variable.0.clone(), variable.1.clone())).collect(),
-        ceiling: None,
-        net,
-        stdin: StandardInput::None,
-    });
-    let signals = TerminalSignals::catch()
-        .map_err(|error| error::failed_text(&format!("cannot catch signals: {error}"), None))?;
-    let interrupts = signals.interrupts();
-    let stdin = std::io::stdin();
-    if run.json {
-        let spill = || {
-            Spill::create(&runtime.setup().state_dir).map_err(|error| {
-                error::failed_text(&format!("there is no place for the output: {error}"), None)
-            })
-        };
-        let (stdout, stderr) = (spill()?, spill()?);
-        let io = CommandIo {
-            stdin: StdinSource::Fd(stdin.as_fd()),
-            stdout: OutputTarget::Fd(stdout.as_fd()),
-            stderr: OutputTarget::Fd(stderr.as_fd()),
-            interrupts: &interrupts,
-            timeout: None,
-            output_bytes: 0,
-        };
-        let settled = session.last_call(call, io);
-        return Ok(as_json(&settled, stdout, stderr));
-    }
-    let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
-    let interactive = stdin.is_terminal();
-    let raw = interactive.then(|| RawMode::enter(stdin.as_fd()));
-    let terminals =
-        [stdout.as_fd(), stderr.as_fd()].map(|fd| fd.is_terminal().then(|| reopened(fd)).flatten());
-    let [out, err] = &terminals;
-    let out = out.as_ref().map_or(stdout.as_fd(), |fd| fd.as_fd());
-    let err = err.as_ref().map_or(stderr.as_fd(), |fd| fd.as_fd());
-    let io = CommandIo {
-        stdin: if interactive {
-            StdinSource::Terminal(stdin.as_fd())
-        } else {
-            StdinSource::Fd(stdin.as_fd())
-        },
-        stdout: if interactive { target(out) } else { OutputTarget::Fd(out) },
-        stderr: if interactive { target(err) } else { OutputTarget::Fd(err) },
-        interrupts: &interrupts,
-        timeout: None,
-        output_bytes: 0,
-    };
-    let settled = session.last_call(call, io);
-    drop(raw);
-    Ok(print_result(run, &settled))
 }
 
-/// A command with terminal input also writes to a terminal, unless the caller redirects its output.
-fn target(fd: BorrowedFd<'_>) -> OutputTarget<'_> {
-    if fd.is_terminal() { OutputTarget::Terminal(fd) } else { OutputTarget::Fd(fd) }
+fn exec_call(run: &RunArgs, governed: &ResolvedPolicy, session: &AgentSession<'_>) -> Call {
+    Call::Exec(ExecCall {
+        argv: run.argv.iter().map(|argument| ByteString::from(argument.as_os_str())).collect(),
+        cwd: ByteString::from(inside(&session.workspace().path, governed)),
+        env: run.env.iter().map(|variable| (variable.0.clone(), variable.1.clone())).collect(),
+        ceiling: None,
+        net: session.policy().net,
+        stdin: StandardInput::None,
+    })
 }
 
 /// The arguments about policy.
@@ -417,7 +388,7 @@ impl From<Vec<u8>> for OutputText {
     }
 }
 
-fn as_json(settled: &Settled, stdout: Spill, stderr: Spill) -> ExitCode {
+fn print_json_result(settled: &Settled, streams: SpilledStreams) -> ExitCode {
     let (ended, exit_code) = match &settled.ended {
         CallEnd::Executed(outcome) => ("executed", outcome.exit.code()),
         CallEnd::Refused(_) => ("refused", error::REFUSED),
@@ -434,8 +405,8 @@ fn as_json(settled: &Settled, stdout: Spill, stderr: Spill) -> ExitCode {
         hint: if let CallEnd::Failed { hint, .. } = &settled.ended { hint.as_deref() } else { None },
         posture: settled.posture.as_ref(),
         network: settled.network.as_ref(),
-        stdout: Some(stdout.finish()),
-        stderr: Some(stderr.finish()),
+        stdout: Some(streams.stdout.finish()),
+        stderr: Some(streams.stderr.finish()),
         notice: settled.notice.as_deref(),
         leaks: leaks::reports(&settled.leaks),
         held: &settled.held,
