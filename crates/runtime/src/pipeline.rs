@@ -71,6 +71,8 @@ use crate::session::AgentSession;
 pub use admitted::Admitted;
 pub(crate) use admitted::Running;
 pub(crate) use authenticated::closed;
+use authenticated::{Authenticated, Judged, ended, policy_unstable};
+use awaiting_approval::DecisionRound;
 pub(crate) use awaiting_approval::{Asking, next_call_key};
 pub(crate) use context::{Actor, CallContext};
 pub(crate) use decided::{Decided, chain};
@@ -81,6 +83,9 @@ pub(crate) use settled::{RefusedCall, TakenOut, for_the_record};
 
 pub use crate::effect::{TOO_MANY, Touched};
 pub(crate) use crate::effect::{conflict, edits, refusal_of, spec};
+
+/// How often a call is asked about again because its bound objects changed.
+const TURNS: usize = 3;
 
 /// Runs one call through the whole pipeline. On return the ledger has its end, or the result says that it has
 /// not.
@@ -109,12 +114,27 @@ pub(crate) fn run<E: Perform>(
 pub(crate) fn decide<E: Effect>(
     call: Received<E>,
     context: &mut impl CallContext,
-    asking: Asking<'_, '_>,
+    mut asking: Asking<'_, '_>,
 ) -> Result<Decided<E>, RefusedCall> {
-    call.authenticate()?
-        .renew_policy(context)?
-        .scan_for_secrets(context, asking.intake)?
-        .decide(context, asking)
+    let call = call.authenticate()?.renew_policy(context)?.scan_for_secrets(context, asking.intake)?;
+    let Authenticated { mut effect, call, transaction } = call;
+    let mut call = asking.intake.stated(call);
+    if let Some(refusal) = ended(&call, context) {
+        return Err(RefusedCall::settle_before_start(call, refusal));
+    }
+    // A transaction has one approval: one that began before the call cannot be asked about again.
+    let turns = if transaction.is_some() { 1 } else { TURNS };
+    let mut begun = transaction;
+    for _turn in 0..turns {
+        let judged = Judged { effect, call: &call, transaction: begun.take() };
+        match judged.evaluate_once(context, &mut asking)? {
+            DecisionRound::Decided(decided) => return Ok(*decided),
+            DecisionRound::Again(again) => effect = again,
+        }
+        // Input read for the prompt stays known in the next round.
+        call = asking.intake.stated(call);
+    }
+    Err(RefusedCall::settle_before_start(call, policy_unstable(turns)))
 }
 
 /// Runs `$go` with the received call, typed by the kind of its effect. Flows begin inside the fence, so a

@@ -16,9 +16,6 @@ use crate::leaks::CallContent;
 use crate::observer::PipelineStage;
 use crate::session::{BREAKER, STOPPED_LOOP};
 
-/// How often a call is asked about again because its bound objects changed.
-const TURNS: usize = 3;
-
 /// A call of the owner of this process.
 #[derive(Debug)]
 pub(super) struct Authenticated<E> {
@@ -59,31 +56,6 @@ impl<E: Effect> Authenticated<E> {
             Some(refusal) => Err(RefusedCall::settle_before_start(self.call, refusal)),
         }
     }
-
-    pub(super) fn decide(
-        self,
-        context: &mut impl CallContext,
-        mut asking: Asking<'_, '_>,
-    ) -> Result<Decided<E>, RefusedCall> {
-        let Self { mut effect, call, transaction } = self;
-        let mut call = asking.intake.stated(call);
-        if let Some(refusal) = ended(&call, context) {
-            return Err(RefusedCall::settle_before_start(call, refusal));
-        }
-        // A transaction has one approval: one that began before the call cannot be asked about again.
-        let turns = if transaction.is_some() { 1 } else { TURNS };
-        let mut begun = transaction;
-        for _turn in 0..turns {
-            let judged = Judged { effect, call: &call, transaction: begun.take() };
-            match judged.evaluate_once(context, &mut asking)? {
-                DecisionRound::Decided(decided) => return Ok(*decided),
-                DecisionRound::Again(again) => effect = again,
-            }
-            // Input read for the prompt stays known in the next round.
-            call = asking.intake.stated(call);
-        }
-        Err(RefusedCall::settle_before_start(call, policy_unstable(turns)))
-    }
 }
 
 impl Authenticated<ToolEffect> {
@@ -109,7 +81,7 @@ fn within_ceiling(call: Call, net: NetMode) -> Call {
 }
 
 /// Refuses if the session has ended or the loop guard stops the call.
-fn ended(call: &Call, context: &mut impl CallContext) -> Option<Refusal> {
+pub(super) fn ended(call: &Call, context: &mut impl CallContext) -> Option<Refusal> {
     let memory = context.memory();
     if memory.is_over() {
         return Some(terminated());
@@ -129,15 +101,15 @@ fn ended(call: &Call, context: &mut impl CallContext) -> Option<Refusal> {
 }
 
 /// A call with the current policy.
-struct Judged<'c, E> {
-    effect: E,
-    call: &'c Call,
-    transaction: Option<TransactionId>,
+pub(super) struct Judged<'c, E> {
+    pub(super) effect: E,
+    pub(super) call: &'c Call,
+    pub(super) transaction: Option<TransactionId>,
 }
 
 impl<E: Effect> Judged<'_, E> {
     /// Evaluates the call, and requests an approval where the decision is `ask`.
-    fn evaluate_once(
+    pub(super) fn evaluate_once(
         self,
         context: &mut impl CallContext,
         asking: &mut Asking<'_, '_>,
@@ -234,7 +206,7 @@ pub(super) fn is_ended() -> Refusal {
     }
 }
 
-fn policy_unstable(turns: usize) -> Refusal {
+pub(super) fn policy_unstable(turns: usize) -> Refusal {
     Refusal {
         code: RefusalCode::Approval,
         layer: PolicyLayer::Call,
