@@ -2,7 +2,7 @@
 //!
 //! Every step goes from an open directory to one name in it with `O_NOFOLLOW`, so that nothing a command leaves behind leads the
 //! supervisor elsewhere. For one name that is what `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS` say, and it works also where there is
-//! no `openat2`: in a fence. What is in the way (a link, a FIFO, a file, a directory of somebody else) is moved aside under a
+//! no `openat2`: in a fence. What is in the way (a link, a FIFO, a file, a directory of another user) is moved aside under a
 //! name that says so; a directory that its owner cannot enter gets the owner's permissions back. Neither makes a start fail.
 
 use std::ffi::{OsStr, OsString};
@@ -128,7 +128,8 @@ fn flatten(top: &OwnedFd, name: &OsStr, moved: &mut u64) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(top, name, AtFlags::REMOVEDIR)?)
 }
 
-/// The names in a directory. What the kernel lists while entries go is not exact, so whoever empties a directory asks again.
+/// The names in a directory. KERNEL: a listing may miss entries while others are removed, so a caller that empties a
+/// directory lists it again until it is empty.
 fn names(directory: &OwnedFd) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -166,7 +167,7 @@ fn directory(above: BorrowedFd<'_>, name: &OsStr, path: &Path, repairs: &mut Rep
 
 enum Owned {
     Directory(OwnedFd, Permissions),
-    /// Not a directory, or somebody else's.
+    /// Not a directory, or a directory of another user.
     Other,
 }
 

@@ -1,9 +1,9 @@
 //! A git configuration file, read exactly as git reads it.
 //!
-//! It decides what git runs, so being nearly right is not enough: what this reader skips and git does not would be a
-//! setting that nobody has seen. It follows git's own parser character by character; where git gives up, so does it.
+//! The configuration decides what git runs, so being nearly right is not enough: a setting that git reads and this reader
+//! skips is never checked. The reader follows git's own parser character by character; where git gives up, so does it.
 //!
-//! It also gives up at a zero byte, where git does not: git reads on and then takes every name for a C string, so that
+//! The reader also gives up at a zero byte, where git does not: git reads on and takes every name for a C string, so that
 //! `[core "fsmonitor\0"] bare = x` sets `core.fsmonitor`. No git writes such a file.
 
 use std::ops::Range;

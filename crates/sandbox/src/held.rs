@@ -143,7 +143,7 @@ enum ClearedEnd {
     Unfinished { why: String },
 }
 
-/// Nobody knows whether programs of the host would execute what is there.
+/// The roots were not looked through to the end: they may have something that programs of the host would execute.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("what was left for programs of the host to execute could not be looked through to the end: {why}")]
 pub struct ExaminationError {

@@ -27,7 +27,7 @@ pub(crate) const TRANSPARENT_PORT: u16 = 1023;
 pub(crate) const DNS_PORT: u16 = 53;
 
 /// What a sandbox has besides loopback, so that libraries find a source address and ask for both families. The first
-/// is for documentation and the second private, so neither is anybody else's.
+/// is for documentation and the second private, so no other host has either.
 pub(crate) const OWN_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(crate) const OWN_V6: Ipv6Addr = Ipv6Addr::new(0xfd72, 0x696e, 0x6766, 0, 0, 0, 0, 1);
 

@@ -7,7 +7,7 @@
 //!
 //! - `.list`: what was made. An entry is written *before* its placeholder, so that a killed session leaves nothing
 //!   unknown: the next session in the root takes it over and removes it at its end, or [`sweep`] does.
-//! - `.lock`: held shared by every session for its life. Whoever gets it exclusively is alone.
+//! - `.lock`: held shared by every session for its life. A process that gets it exclusively is alone.
 //! - `.turn`: held exclusively while the other two are looked at or changed.
 //!
 //! Sessions with another state directory, of another user or in another container have another registry. They see each
@@ -111,8 +111,8 @@ impl PlaceholderSet {
         Ok(overlap)
     }
 
-    /// Makes what the survey found absent, and strikes from it what nobody can make. On an error, dropping removes
-    /// what was made so far.
+    /// Makes what the survey found absent, and strikes from it what cannot be made on this file system. On an error,
+    /// dropping removes what was made so far.
     pub fn fill(&mut self, root: &mut SurveyedRoot) -> Result<PlaceholderOutcome, PlaceholderError> {
         let outcome = self.hold(&root.path, &root.absent)?;
         if let Some(held) = self.roots.iter_mut().find(|held| held.path == root.path) {
@@ -388,7 +388,7 @@ impl PlaceholderRegistry {
     fn remove_listed(&self) -> Result<usize, PlaceholderError> {
         let Some((root, entries)) = parse(&self.content()?) else { return Ok(0) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // Not through a link: somebody may have put one where the root was.
+        // Not through a link: a command may have put one where the root was.
         let opened =
             rustix::fs::openat2(rustix::fs::CWD, &root, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
         let mut clearing = Clearing::default();
@@ -535,7 +535,7 @@ fn clear(parent: &OwnedFd, name: &OsStr) {
     }
 }
 
-/// The placeholder at `path`, whoever made it.
+/// The placeholder at `path`, no matter which session made it.
 fn marked_at(root: BorrowedFd<'_>, path: &Path) -> Option<PlaceholderEntry> {
     let (parent, name) = parent_of(root, path).ok()?;
     if !mark::is_on(&parent, &name) {

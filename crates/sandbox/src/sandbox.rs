@@ -210,7 +210,7 @@ pub struct Sandbox {
     doors: Option<ProxySockets>,
     hold: RelayPause,
     notes: Vec<String>,
-    post: MessageDemux,
+    demux: MessageDemux,
     last_call: AtomicU64,
     jobs: Mutex<Vec<SandboxJob>>,
     /// The files of commands that have not been executed yet, by the number of the call.
@@ -301,7 +301,7 @@ impl Sandbox {
             doors: sealed.doors,
             hold: RelayPause::default(),
             notes: surroundings.survey.notes,
-            post: MessageDemux::default(),
+            demux: MessageDemux::default(),
             last_call: AtomicU64::new(0),
             jobs: Mutex::default(),
             approved: Mutex::default(),
@@ -347,7 +347,7 @@ impl Sandbox {
         }
     }
 
-    /// Changes that were held since the last time somebody asked.
+    /// The changes that were held since the last call.
     pub fn take_held(&self) -> Vec<HeldChange> {
         self.watch.as_ref().map(Watch::untold).unwrap_or_default()
     }
@@ -372,7 +372,7 @@ impl Sandbox {
         self.attend(command, io, None)
     }
 
-    /// As [`Sandbox::run`], with somebody who looks at the output before it is delivered.
+    /// As [`Sandbox::run`], with filters that see the output before it is delivered.
     pub fn run_filtered(
         &self,
         command: &SandboxCommand,
@@ -382,7 +382,7 @@ impl Sandbox {
         self.attend(command, io, Some(filters))
     }
 
-    /// Whatever became of the command, what it made is looked at before anybody learns of it.
+    /// However the command ends, the files that it made are examined before the caller gets the result.
     fn attend(
         &self,
         command: &SandboxCommand,
@@ -393,7 +393,7 @@ impl Sandbox {
         watch.enter().map_err(CommandRunError::Relay)?;
         let finished = self.attend_command(command, io, filters);
         if !matches!(finished, Ok(_) | Err(CommandRunError::Nul | CommandRunError::Empty)) {
-            // Nobody knows what still runs.
+            // Processes of the command may still run.
             self.end();
         }
         let looked = watch.leave();
@@ -413,12 +413,12 @@ impl Sandbox {
         }
         let wiring = relay::CommandPipes::new(&io).map_err(CommandRunError::Relay)?;
         let id = self.next_id();
-        let mailbox = self.post.open(id).map_err(CommandRunError::Relay)?;
+        let messages = self.demux.open(id).map_err(CommandRunError::Relay)?;
         let hits = self.cgroups.hits();
         self.request(id, command, &wiring.ask, &wiring.inside())?;
         let wiring = wiring.close_inside();
         let span = tracing::debug_span!("command", id).entered();
-        let finished = relay::relay_command(self, &mailbox, wiring, io, filters);
+        let finished = relay::relay_command(self, &messages, wiring, io, filters);
         drop(span);
         // Still there where the command was never executed.
         drop(self.all_approved().remove(&id));
@@ -504,24 +504,24 @@ impl Sandbox {
         self.control.as_fd()
     }
 
-    /// The next message for a command in the foreground, once somebody has read it; what is for others is passed on.
+    /// The next message for a command in the foreground, if one has arrived. Messages for other commands go to their queues.
     pub(crate) fn next_event(
         &self,
-        mailbox: &CommandMessages<'_>,
+        messages: &CommandMessages<'_>,
     ) -> Result<Option<InitMessage>, CommandRunError> {
-        if let Some(letter) = mailbox.collect() {
-            return Ok(Some(letter));
+        if let Some(message) = messages.collect() {
+            return Ok(Some(message));
         }
         match self.read_for_all() {
-            Ok(_read) => Ok(mailbox.collect()),
+            Ok(_read) => Ok(messages.collect()),
             // What was said before the end counts.
-            Err(ended) => mailbox.collect().map(Some).ok_or(ended),
+            Err(ended) => messages.collect().map(Some).ok_or(ended),
         }
     }
 
     /// Reads one message, if there is one, and puts it where it belongs.
     fn read_for_all(&self) -> Result<bool, CommandRunError> {
-        let reading = self.post.reading();
+        let reading = self.demux.reading();
         let (message, fd) = match self.control.try_receive().map_err(CommandRunError::Control)? {
             None => return Ok(false),
             Some(ControlEvent::Message(message, fd)) => (message, fd),
@@ -534,7 +534,7 @@ impl Sandbox {
             ControlMessage::Terminal { id }
             | ControlMessage::NotExecuted { id, .. }
             | ControlMessage::Exited { id, .. } => {
-                self.post.deliver(id, (message, fd));
+                self.demux.deliver(id, (message, fd));
             }
             _ => {}
         }
@@ -668,7 +668,7 @@ pub(crate) struct InitProcess {
 pub(crate) enum InitRole {
     /// When it dies the kernel kills everything inside.
     PidOne,
-    /// When it dies nobody does: it must be let finish.
+    /// When it dies no other process does: it must be let finish.
     StandIn,
 }
 

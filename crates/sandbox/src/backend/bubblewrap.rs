@@ -97,7 +97,7 @@ fn unavailable(reason: String) -> SandboxStartError {
     SandboxStartError::Unavailable { backend: Backend::Bubblewrap, reason }
 }
 
-/// A program that somebody else could have written is not run.
+/// The first of [`PROGRAMS`] that root owns and that only root can write: another user could have replaced any other.
 fn program() -> Result<&'static str, SandboxStartError> {
     let trusted = |path: &str| {
         fs::metadata(path).is_ok_and(|file| file.is_file() && file.uid() == 0 && file.mode() & 0o022 == 0)

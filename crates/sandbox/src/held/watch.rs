@@ -114,9 +114,9 @@ struct State {
     over: bool,
     /// The last look was not made to its end.
     unfinished: bool,
-    /// Not told to a caller yet.
+    /// Not returned to a caller yet.
     untold: Vec<HeldChange>,
-    /// Not reported yet, because nobody is there to report to.
+    /// Found before there was a reporter, and not reported yet.
     unreported: Vec<HeldChange>,
 }
 
@@ -204,7 +204,7 @@ impl Watch {
         self.shared.look()
     }
 
-    /// What was found since the last time somebody asked.
+    /// The changes that were held since the last call.
     pub(crate) fn untold(&self) -> Vec<HeldChange> {
         std::mem::take(&mut self.shared.state().untold)
     }
@@ -296,7 +296,7 @@ impl Shared {
     }
 }
 
-/// What commands write besides the roots: their home. All of the state directory, because nothing in it is anybody's work.
+/// Where commands write besides the roots: their home, and all of the state directory, because no user works in it.
 fn outside(spec: &SandboxSpec) -> Vec<PathBuf> {
     let state = spec.registry.parent().map(Path::to_owned);
     real(&state.into_iter().chain([spec.home.clone()]).collect::<Vec<_>>())
