@@ -1,5 +1,5 @@
-//! The network of `--net filtered`: a namespace without any interface but loopback, and sockets in it, the doors,
-//! that the supervisor holds. What is inside reaches the doors and nothing else, and nobody else reaches them.
+//! The network of `--net filtered`: a namespace without any interface but loopback, and listening sockets in it, the
+//! *doors*, that the supervisor holds. Processes inside reach the doors and nothing else; no process outside reaches them.
 //!
 //! ```text
 //!  inside                                             outside

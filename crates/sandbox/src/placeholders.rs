@@ -43,7 +43,7 @@ mod mark;
 mod presence;
 
 use file_lock::FileLock;
-use presence::{Clearing, Watched};
+use presence::{ClearingMarks, WatchMark};
 
 /// The placeholders of one session. Dropping it removes them, unless another session still needs them.
 #[derive(Debug)]
@@ -185,7 +185,7 @@ struct RegistryLease {
     registry: PlaceholderRegistry,
     /// Shared.
     lock: FileLock,
-    watched: Option<Watched>,
+    watched: Option<WatchMark>,
     /// What was there when this session came. Some of it may be placeholders of sessions with another registry.
     met: Vec<PathBuf>,
 }
@@ -196,7 +196,7 @@ impl RegistryLease {
         let registry = PlaceholderRegistry::of(registry_dir, root);
         let _turn = registry.take_turn()?;
         let lock = registry.lock("lock", FlockOperation::LockShared)?;
-        let watched = Watched::mark(root)?;
+        let watched = WatchMark::mark(root)?;
         Ok(Self { path: root.to_owned(), root: fd, registry, lock, watched, met: Vec::new() })
     }
 
@@ -252,7 +252,7 @@ impl RegistryLease {
 
     /// Removes the placeholders of sessions that have ended before this one and left them for its sake.
     fn remove_met(&self) {
-        let mut clearing = Clearing::default();
+        let mut clearing = ClearingMarks::default();
         // A session that came later may have made names at the top that this one knows nothing of.
         let later = self.names_at_top();
         let mut met: Vec<&PathBuf> = self.met.iter().chain(&later).collect();
@@ -391,7 +391,7 @@ impl PlaceholderRegistry {
         // Not through a link: a command may have put one where the root was.
         let opened =
             rustix::fs::openat2(rustix::fs::CWD, &root, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
-        let mut clearing = Clearing::default();
+        let mut clearing = ClearingMarks::default();
         let (mut staying, free): (Vec<PlaceholderEntry>, Vec<PlaceholderEntry>) =
             entries.into_iter().partition(|entry| clearing.is_seen(&root, &entry.path));
         let mut removed = 0;

@@ -21,10 +21,10 @@ use crate::backend::container::ContainerPool;
 use crate::backend::native::WorkspaceState;
 use crate::cgroup::{Cgroups, Hits};
 use crate::control_socket::{self, ControlEvent, ControlSocket};
-use crate::held::{self, Covered, ExaminationError, Watch, WatchError};
+use crate::held::{self, CoveredPaths, ExaminationError, Watch, WatchError};
 use crate::launch_sequence::{OuterProcess, SealedInit};
 use crate::message_demux::{CommandMessages, InitMessage, MessageDemux};
-use crate::meter::{self, MemoryFiles, Meter, Metered, PageLimits};
+use crate::meter::{self, MemoryFiles, Meter, MeterScope, PageLimits};
 use crate::mount_guard::MountGuard;
 use crate::netns::ProxySockets;
 use crate::placeholders::{PlaceholderError, PlaceholderSet};
@@ -61,7 +61,7 @@ pub enum SandboxStartError {
     #[error("the backend `{backend}` is not available: {reason}")]
     Unavailable { backend: Backend, reason: String },
     #[error("the backend `{backend}` cannot be used for this: {reason}")]
-    Unsupported { backend: Backend, what: Unsupported, reason: String },
+    Unsupported { backend: Backend, what: UnsupportedFeature, reason: String },
     #[error("the backend `container` is not available")]
     Container {
         #[source]
@@ -72,7 +72,7 @@ pub enum SandboxStartError {
 
 /// What a backend does not do on any machine. That it was asked for is answered with a no: nothing has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsupported {
+pub enum UnsupportedFeature {
     FilteredNetwork,
     ClosedRoot,
     SecretFile,
@@ -84,7 +84,7 @@ pub enum Unsupported {
 impl SandboxStartError {
     fn unfiltered(backend: Backend) -> Self {
         let reason = "it cannot filter the network, because it makes no network namespace".to_owned();
-        Self::Unsupported { backend, what: Unsupported::FilteredNetwork, reason }
+        Self::Unsupported { backend, what: UnsupportedFeature::FilteredNetwork, reason }
     }
 
     /// What would change the answer.
@@ -103,7 +103,7 @@ impl SandboxStartError {
             Self::Step { step: LaunchStep::Landlock, .. } => {
                 Some("Landlock needs Linux 5.13 with CONFIG_SECURITY_LANDLOCK and `landlock` in the lsm= list".to_owned())
             }
-            Self::Unsupported { what: Unsupported::FilteredNetwork, .. } => {
+            Self::Unsupported { what: UnsupportedFeature::FilteredNetwork, .. } => {
                 Some("use --backend native or bubblewrap, or --net none".to_owned())
             }
             Self::Container { hint, .. } => hint.clone(),
@@ -205,7 +205,7 @@ pub struct Sandbox {
     /// After all of these: its last look finds nothing that still changes.
     watch: Option<Watch>,
     /// Until [`Watch`] has it.
-    covered: Option<Covered>,
+    covered: Option<CoveredPaths>,
     posture: Posture,
     doors: Option<ProxySockets>,
     hold: RelayPause,
@@ -238,12 +238,12 @@ impl Sandbox {
         pool: Option<&ContainerPool>,
     ) -> Result<Self, SandboxStartError> {
         if let Some(reason) = spec.cannot_close() {
-            let what = Unsupported::ClosedRoot;
+            let what = UnsupportedFeature::ClosedRoot;
             return Err(SandboxStartError::Unsupported { backend: spec.backend, what, reason });
         }
         if let Some(secret) = spec.homeless_secret() {
             let reason = format!("it has no place of its own for the secret file `{}`", secret.name);
-            let what = Unsupported::SecretFile;
+            let what = UnsupportedFeature::SecretFile;
             return Err(SandboxStartError::Unsupported { backend: spec.backend, what, reason });
         }
         let span = tracing::debug_span!("start", backend = %spec.backend).entered();
@@ -255,9 +255,9 @@ impl Sandbox {
             Backend::Container => backend::container::start(spec, rules, pool),
             backend if spec.net == NetMode::Filtered => Err(SandboxStartError::unfiltered(backend)),
             Backend::Landlock => backend::landlock::start(spec),
-            Backend::External | Backend::None => backend::uncontained::start(spec),
+            Backend::External | Backend::None => backend::external_and_none::start(spec),
         };
-        let started = started.and_then(|session| session.metered(spec));
+        let started = started.and_then(|session| session.with_meter(spec));
         drop(span);
         let started = started.and_then(|session| session.watched(spec, repaired));
         match &started {
@@ -296,7 +296,7 @@ impl Sandbox {
             cgroups: sealed.cgroups,
             placeholders: surroundings.placeholders,
             watch: None,
-            covered: Some(Covered::by(&surroundings.survey)),
+            covered: Some(CoveredPaths::by(&surroundings.survey)),
             posture,
             doors: sealed.doors,
             hold: RelayPause::default(),
@@ -309,7 +309,7 @@ impl Sandbox {
     }
 
     /// Has the memory of what runs here counted, where the kernel does not.
-    fn metered(mut self, spec: &SandboxSpec) -> Result<Self, SandboxStartError> {
+    fn with_meter(mut self, spec: &SandboxSpec) -> Result<Self, SandboxStartError> {
         let files = if spec.is_constructed() { MemoryFiles::Own } else { MemoryFiles::OfHost };
         let pages = PageLimits {
             memory_bytes: spec.limits.memory_bytes,
@@ -317,8 +317,8 @@ impl Sandbox {
             files,
         };
         let by_kernel = self.cgroups.controls("memory");
-        let metered = if by_kernel { Metered::LocksAlone } else { Metered::Pages(pages) };
-        match Meter::start(&self.init.pidfd, metered) {
+        let scope = if by_kernel { MeterScope::LocksAlone } else { MeterScope::Pages(pages) };
+        match Meter::start(&self.init.pidfd, scope) {
             Ok(meter) => self.meter = Some(meter),
             // An engine may have put it where its processes cannot be seen from here, which its posture says.
             Err(error) if by_kernel && spec.backend == Backend::Container => {
