@@ -158,7 +158,8 @@ pub(crate) const ACKNOWLEDGE: &str = "`ringfence ledger verify` shows where; `ri
 /// A connection that may append to a file that is there, and the format of the file.
 pub(crate) fn open_to_append(database: &Path) -> Result<(Connection, i64), LedgerOpenError> {
     check_sqlite()?;
-    let mut connection = connect(database, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW)?;
+    let mut connection =
+        connect(database, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW)?;
     let format = format_of(&connection, database)?;
     shorten_log(&mut connection, database);
     Ok((connection, format))
