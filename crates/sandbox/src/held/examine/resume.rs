@@ -1,8 +1,8 @@
 //! Operations of git that wait to go on: `rebase`, `am`, `cherry-pick` and `revert`.
 
 use super::super::resume_options::{
-    are_apply_options, are_plain_steps, are_plain_updates, are_quoted_words, are_strategy_options, is_strategy,
-    is_strategy_option,
+    are_apply_options, are_plain_steps, are_plain_updates, are_quoted_words, are_strategy_options,
+    is_strategy, is_strategy_option,
 };
 use super::{Examiner, Open, Reason, executes};
 use crate::git_config::{self, GitSetting};
