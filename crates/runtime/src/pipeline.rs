@@ -71,9 +71,9 @@ use crate::session::AgentSession;
 pub use admitted::Admitted;
 pub(crate) use admitted::Running;
 pub(crate) use authenticated::closed;
-use authenticated::{Authenticated, Judged, ended, policy_unstable};
+use authenticated::{Authenticated, CallEvaluation, ended, policy_unstable};
 use awaiting_approval::DecisionRound;
-pub(crate) use awaiting_approval::{Asking, next_call_key};
+pub(crate) use awaiting_approval::{AskContext, next_call_key};
 pub(crate) use context::{Actor, CallContext};
 pub(crate) use decided::{Decided, chain};
 pub(crate) use input::Intake;
@@ -81,7 +81,7 @@ pub use received::Received;
 pub use settled::{CallEnd, Settled};
 pub(crate) use settled::{RefusedCall, TakenOut, for_the_record};
 
-pub use crate::effect::{TOO_MANY, Touched};
+pub use crate::effect::{EffectOutput, TOO_MANY};
 pub(crate) use crate::effect::{conflict, edits, refusal_of, spec};
 
 /// How often a call is asked about again because its bound objects changed.
@@ -96,7 +96,7 @@ pub(crate) fn run<E: Perform>(
 ) -> Settled {
     session.reached(PipelineStage::Authenticate);
     let mut intake = Intake::new(io.stdin);
-    let decided = decide(call, session, Asking { interrupts: io.interrupts, intake: &mut intake });
+    let decided = decide(call, session, AskContext { interrupts: io.interrupts, intake: &mut intake });
     let decided = match decided {
         Ok(decided) => decided,
         Err(refused) => return refused.settle(session),
@@ -114,7 +114,7 @@ pub(crate) fn run<E: Perform>(
 pub(crate) fn decide<E: Effect>(
     call: Received<E>,
     context: &mut impl CallContext,
-    mut asking: Asking<'_, '_>,
+    mut asking: AskContext<'_, '_>,
 ) -> Result<Decided<E>, RefusedCall> {
     let call = call.authenticate()?.renew_policy(context)?.scan_for_secrets(context, asking.intake)?;
     let Authenticated { mut effect, call, transaction } = call;
@@ -126,8 +126,8 @@ pub(crate) fn decide<E: Effect>(
     let turns = if transaction.is_some() { 1 } else { TURNS };
     let mut begun = transaction;
     for _turn in 0..turns {
-        let judged = Judged { effect, call: &call, transaction: begun.take() };
-        match judged.evaluate_once(context, &mut asking)? {
+        let evaluation = CallEvaluation { effect, call: &call, transaction: begun.take() };
+        match evaluation.evaluate_once(context, &mut asking)? {
             DecisionRound::Decided(decided) => return Ok(*decided),
             DecisionRound::Again(again) => effect = again,
         }
@@ -190,7 +190,7 @@ pub(crate) fn delegate(
     to: &str,
 ) -> Result<TransactionId, Settled> {
     let mut intake = Intake::new(io.stdin);
-    let asking = Asking { interrupts: io.interrupts, intake: &mut intake };
+    let asking = AskContext { interrupts: io.interrupts, intake: &mut intake };
     with_effect!(
         call,
         received => {

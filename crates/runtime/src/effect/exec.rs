@@ -15,9 +15,9 @@ use crate::command_env::{self, RootKind};
 use crate::leaks::{OutputFilter, SinkActions};
 use crate::pipeline::{Admitted, Running, Settled};
 use crate::proxy;
-use crate::quota::{Exceeded, Quota, Room};
+use crate::quota::{Quota, QuotaState, Room};
 use crate::session::AgentSession;
-use start::{Standing, lease_sandbox};
+use start::{LeasedSandbox, lease_sandbox};
 
 pub(crate) use start::spec;
 
@@ -35,12 +35,12 @@ impl Perform for ExecEffect {
         if let Err(refusal) = session.record_releases(admitted.transaction()) {
             return admitted.settling().refused(session, refusal);
         }
-        let standing = match lease_sandbox(session, admitted.grant().permissions()) {
-            Ok(standing) => standing,
+        let leased = match lease_sandbox(session, admitted.grant().permissions()) {
+            Ok(leased) => leased,
             Err(failed) => return failed.settle(admitted, session),
         };
         // The supervisor cannot answer for processes that a container engine started.
-        let answers = standing.sandbox.posture().backend != Backend::Container;
+        let answers = leased.sandbox.posture().backend != Backend::Container;
         let started = if answers { admitted.start_command(session) } else { admitted.start(session) };
         let running = match started {
             Ok(running) => running,
@@ -51,8 +51,8 @@ impl Perform for ExecEffect {
             let seen = session.leave_network();
             return Settled { network: seen, ..running.settling.refused(session, refusal) };
         }
-        let sandbox = Arc::clone(&standing.sandbox);
-        let answer = execute(&running, standing, room, session, io);
+        let sandbox = Arc::clone(&leased.sandbox);
+        let answer = execute(&running, leased, room, session, io);
         let changes = sandbox.take_held();
         drop(sandbox);
         let seen = session.leave_network();
@@ -63,12 +63,12 @@ impl Perform for ExecEffect {
 
 fn execute(
     running: &Running<ExecEffect>,
-    standing: Standing,
+    leased: LeasedSandbox,
     room: Option<Room>,
     session: &mut AgentSession<'_>,
     mut io: CommandIo<'_>,
 ) -> Result<CommandExit, CommandRunError> {
-    let Standing { sandbox, filtered } = standing;
+    let LeasedSandbox { sandbox, filtered } = leased;
     let grant = running.grant();
     let Call::Exec(exec) = running.call() else { return Err(CommandRunError::SandboxEnded) };
     let limits = &grant.permissions().limits;
@@ -126,8 +126,8 @@ fn run_within(
     });
     let exceeded = quota.settle();
     answer.map(|finished| match exceeded {
-        Exceeded::Yes => CommandExit { limit_hit: Some(LimitName::Disk), ..finished },
-        Exceeded::No => finished,
+        QuotaState::Exceeded => CommandExit { limit_hit: Some(LimitName::Disk), ..finished },
+        QuotaState::Within => finished,
     })
 }
 

@@ -5,7 +5,7 @@ use ringfence_types::{
     RuleId, TransactionId,
 };
 
-use super::awaiting_approval::{Asking, AwaitingApproval, DecisionRound};
+use super::awaiting_approval::{AskContext, AwaitingApproval, DecisionRound};
 use super::context::{Actor, CallContext};
 use super::decided::Decided;
 use super::input::Intake;
@@ -101,18 +101,18 @@ pub(super) fn ended(call: &Call, context: &mut impl CallContext) -> Option<Refus
 }
 
 /// A call with the current policy.
-pub(super) struct Judged<'c, E> {
+pub(super) struct CallEvaluation<'c, E> {
     pub(super) effect: E,
     pub(super) call: &'c Call,
     pub(super) transaction: Option<TransactionId>,
 }
 
-impl<E: Effect> Judged<'_, E> {
+impl<E: Effect> CallEvaluation<'_, E> {
     /// Evaluates the call, and requests an approval where the decision is `ask`.
     pub(super) fn evaluate_once(
         self,
         context: &mut impl CallContext,
-        asking: &mut Asking<'_, '_>,
+        asking: &mut AskContext<'_, '_>,
     ) -> Result<DecisionRound<E>, RefusedCall> {
         let Self { effect, call, transaction } = self;
         let early = |refusal| RefusedCall::settle_before_start(call.clone(), refusal);

@@ -15,7 +15,7 @@ use ringfence_types::{
 };
 
 use super::ExecEffect;
-use crate::effect::held;
+use crate::effect::held_changes;
 use crate::pipeline::{Admitted, Settled, chain, closed};
 use crate::proxy::{SessionProxy, SessionProxyError, bundle};
 use crate::sandbox_rules::{HostFiles, SandboxRules};
@@ -52,7 +52,7 @@ impl NotStarted {
 
 /// The sandbox of a session, leased to one call. The idle timeout does not stop it during the lease.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct LeasedSandbox {
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) filtered: bool,
 }
@@ -61,7 +61,7 @@ pub(super) struct Standing {
 pub(super) fn lease_sandbox(
     session: &mut AgentSession<'_>,
     permissions: &CallPermissions,
-) -> Result<Standing, NotStarted> {
+) -> Result<LeasedSandbox, NotStarted> {
     // The next due time is irrelevant, because a command runs now.
     let _due = session.rest();
     if session.own.is_some() {
@@ -72,29 +72,29 @@ pub(super) fn lease_sandbox(
         return Err(NotStarted::Refused(closed()));
     }
     if let Some(sandbox) = &fence.sandbox {
-        return Ok(Standing { sandbox: Arc::clone(sandbox), filtered: fence.network.is_some() });
+        return Ok(LeasedSandbox { sandbox: Arc::clone(sandbox), filtered: fence.network.is_some() });
     }
     let started = start(session, permissions)?;
-    let standing = started.lease();
+    let leased = started.lease();
     *fence = started.into_fence();
     drop(fence);
     session.container_started();
-    Ok(standing)
+    Ok(leased)
 }
 
 /// The sandbox of a call whose ceiling is below that of its session.
 fn lease_own_sandbox(
     session: &mut AgentSession<'_>,
     permissions: &CallPermissions,
-) -> Result<Standing, NotStarted> {
+) -> Result<LeasedSandbox, NotStarted> {
     let started = start(session, permissions)?;
-    let standing = started.lease();
+    let leased = started.lease();
     session.put_up_own(started.into_fence()).map_err(NotStarted::Refused)?;
     // Checked after registration, so that a session that ends from now on also ends the sandbox.
     if session.common.memory().is_closed() {
         return Err(NotStarted::Refused(closed()));
     }
-    Ok(standing)
+    Ok(leased)
 }
 
 /// Strongest first. Policy chooses `container` and a flag chooses `none`; neither is a fallback.
@@ -124,13 +124,13 @@ impl FenceStart {
     ) -> Result<Self, NotStarted> {
         let network = ca.map(|ca| open_proxy(session, &mut sandbox, ca)).transpose();
         let network = network.map_err(NotStarted::Network)?;
-        held::record(session, &sandbox);
+        held_changes::record(session, &sandbox);
         session.common.tell(sandbox.notes().iter().cloned());
         Ok(Self { network, sandbox: Arc::new(sandbox), skipped_backends })
     }
 
-    fn lease(&self) -> Standing {
-        Standing { sandbox: Arc::clone(&self.sandbox), filtered: self.network.is_some() }
+    fn lease(&self) -> LeasedSandbox {
+        LeasedSandbox { sandbox: Arc::clone(&self.sandbox), filtered: self.network.is_some() }
     }
 
     fn into_fence(self) -> SessionFence {
