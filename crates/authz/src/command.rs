@@ -49,8 +49,7 @@ use rules::{CommandLine, RuleMatches, Standpoint};
 use variables::Change;
 use working_dirs::WorkingDirs;
 
-#[cfg(test)]
-pub(crate) use program_class::known as known_programs;
+pub use program_class::known as known_programs;
 pub use rules::{
     CommandPattern, CommandPatternError, CommandRule, CommandRules, Given, Manifest, ManifestCommand,
     ManifestError, Restriction, SessionTermError, SessionTerms,

@@ -61,7 +61,7 @@ impl HostRule {
     }
 
     /// Whether it is about some of the requests to its host, which only somebody who sees requests can hold.
-    pub(crate) fn is_partial(&self) -> bool {
+    pub fn is_partial(&self) -> bool {
         self.scheme.is_some() || self.methods.is_some() || self.path_prefix.is_some()
     }
 }

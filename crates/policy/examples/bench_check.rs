@@ -8,8 +8,8 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ringfence_authz::policy::{PolicyFile, PolicyFileRole, StartupFlags, effective};
 use ringfence_authz::{Action, HostFacts, PathKind, Policy, judge};
+use ringfence_policy::{PolicyFile, PolicyFileRole, StartupFlags, effective};
 use ringfence_types::{Access, ByteString, Call, Decision, ExecCall, NetMode, Profile, Root, StandardInput};
 
 /// A machine that answers at once: what is measured is the judge.

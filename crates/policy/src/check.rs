@@ -2,6 +2,7 @@
 
 use std::path::{Component, Path};
 
+use ringfence_authz::{Policy, net_ceiling};
 use ringfence_types::{Backend, NetMode, Profile};
 
 use super::container;
@@ -13,7 +14,6 @@ use super::problem::FileProblems;
 use super::settings;
 use super::source_text::{TextSpan, WithSpan};
 use super::toml_reader::{ReadStatus, shorten};
-use super::{access, approval, commands, limits, net_ceiling};
 
 pub(super) fn top(role: PolicyFileRole, top: &Top, problems: &mut FileProblems<'_>) {
     body(role, &top.body, problems);
@@ -119,28 +119,25 @@ fn profiles(
 /// A file whose own profile does not give what it says says two things.
 fn knobs(profile: Option<&WithSpan<Profile>>, body: &Body, problems: &mut FileProblems<'_>) {
     let Some(profile) = profile.map(|profile| profile.value) else { return };
+    let most = Policy::new(profile);
     let mut beyond = |span: TextSpan, what: String, most: String| {
         let fix = format!("leave it out, or choose another profile; `{profile}` gives {most}");
         problems.add(span, format!("{what} is more than profile `{profile}` gives"), fix);
     };
     if let Some(given) = &body.commands
-        && given.value < commands(profile)
+        && given.value < most.commands
     {
-        beyond(given.span, format!("`commands = \"{}\"`", given.value), format!("`{}`", commands(profile)));
+        beyond(given.span, format!("`commands = \"{}\"`", given.value), format!("`{}`", most.commands));
     }
     if let Some(given) = &body.approval
-        && given.value < approval(profile)
+        && given.value < most.approval
     {
-        beyond(given.span, format!("`approval = \"{}\"`", given.value), format!("`{}`", approval(profile)));
+        beyond(given.span, format!("`approval = \"{}\"`", given.value), format!("`{}`", most.approval));
     }
     if let Some(given) = &body.workspace_access
-        && given.value > access(profile)
+        && given.value > most.access
     {
-        beyond(
-            given.span,
-            format!("`workspace_access = \"{}\"`", given.value),
-            format!("`{}`", access(profile)),
-        );
+        beyond(given.span, format!("`workspace_access = \"{}\"`", given.value), format!("`{}`", most.access));
     }
     if let Some(given) = &body.net
         && given.value > net_ceiling(profile)
@@ -151,7 +148,7 @@ fn knobs(profile: Option<&WithSpan<Profile>>, body: &Body, problems: &mut FilePr
         return;
     }
     for limit in LimitKey::ALL {
-        let most = limit.of(&limits(profile));
+        let most = limit.of(&most.limits);
         let given = body.limits.as_ref().and_then(|table| limit.in_table(table));
         if let Some(given) = given.filter(|given| given.value > most) {
             beyond(given.span, format!("`{} = {}`", limit.key(), limit.show(given.value)), limit.show(most));

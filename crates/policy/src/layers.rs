@@ -15,18 +15,16 @@ mod setting_slot;
 
 use std::path::{Path, PathBuf};
 
+use ringfence_authz::{DangerFlags, Policy, RuleLocation};
 use ringfence_types::{
     Access, Backend, ByteString, Control, HostPattern, ImageName, NetMode, OciRuntime, PolicyLayer, Profile,
     Root,
 };
 
-use super::Policy;
 use super::file::{PolicyDocument, PolicyFile, PolicyFileRole, PolicySection};
 use super::limits::LimitFlags;
 use super::problem::PolicyError;
 use super::source_text::{WithSpan, sha256};
-use crate::danger::DangerFlags;
-use crate::judgement::RuleLocation;
 use merge_state::MergeState;
 
 /// What was said at startup.

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use ringfence_authz::RuleLocation;
+
 use super::source_text::{Excerpt, PolicySourceText, TextSpan};
-use crate::judgement::RuleLocation;
 
 /// Everything that is wrong with a policy. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,10 @@ mod paths;
 mod tools;
 mod variables;
 
+use ringfence_authz::env::EnvRule;
+use ringfence_authz::hosts::HostRule;
+use ringfence_authz::tools::ToolRule;
+use ringfence_authz::{PathRules, RuleSource};
 use ringfence_types::Decision;
 
 use super::file::{PolicyFileRole, PolicyLoader};
@@ -14,11 +18,6 @@ use super::format::Body;
 use super::problem::FileProblems;
 use super::source_text::{TextSpan, WithSpan};
 use super::toml_reader::{ReadStatus, TomlTableHead};
-use crate::env::EnvRule;
-use crate::hosts::HostRule;
-use crate::judgement::RuleSource;
-use crate::path_rules::PathRules;
-use crate::tools::ToolRule;
 use duplicates::{DuplicateCheck, EntryClaim};
 
 pub(super) use commands::CommandSet;

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use ringfence_authz::RuleLocation;
 use ringfence_types::ByteString;
 use sha2::{Digest as _, Sha256};
 
 use super::problem::{PolicyError, PolicyProblem};
-use crate::judgement::RuleLocation;
 
 /// The most a policy file may have. A file of this size is a mistake or an attack, and it would be read at every start.
 pub const MAX_BYTES: usize = 1 << 20;

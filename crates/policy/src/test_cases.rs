@@ -500,4 +500,29 @@ mod tests {
         let case = only("[[case]]\nshell = \"ls\\u001b[2J\\r\"\nexpect = 'deny'");
         assert_eq!(case.subject.to_string(), "shell: ls\\u{1b}[2J\\r");
     }
+
+    /// Neither depth nor size ends the program that reads them: the thread has little stack.
+    #[test]
+    fn bad_case_files_are_errors() {
+        const MANY: usize = 100_000;
+        const MEGABYTE: usize = 1 << 20;
+        for text in [
+            format!("[[case]]\nargv = {}", "[".repeat(MANY)),
+            format!("[[case]]\nargv = {}{}", "[".repeat(MANY), "]".repeat(MANY)),
+            format!("x = {}{}", "{a=".repeat(MANY), "}".repeat(MANY)),
+            format!("{}a = 1", "a.".repeat(MANY)),
+            format!("[{}a]", "a.".repeat(MANY)),
+            "[[case]]\n".repeat(MANY),
+            "[".repeat(MEGABYTE),
+            "\"".repeat(MEGABYTE),
+            "a".repeat(MEGABYTE),
+            "\u{feff}".to_owned(),
+            "\0".to_owned(),
+        ] {
+            let start: String = text.chars().take(30).collect();
+            let reader = std::thread::Builder::new().stack_size(512 * 1024);
+            let reader = reader.spawn(move || parse(&text).is_err()).unwrap();
+            assert!(reader.join().unwrap(), "{start:?}");
+        }
+    }
 }

@@ -13,6 +13,9 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ringfence_authz::Policy;
+use ringfence_types::{Access, ApprovalMode, Backend, ByteString, CommandMode, Control, NetMode, Profile};
+
 use super::*;
 
 pub(crate) const WORKSPACE: &str = "/home/ann/web";

@@ -2,14 +2,15 @@
 //! it is visible in a command. What is not visible is left to the fence.
 
 #[cfg(test)]
+#[path = "../../authz/tests/machine/mod.rs"]
 mod machine;
 
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use ringfence_authz::policy::{PolicyFile, PolicyFileRole, StartupFlags, effective};
     use ringfence_authz::{Action, Policy, judge};
+    use ringfence_policy::{PolicyFile, PolicyFileRole, StartupFlags, effective};
     use ringfence_types::{ByteString, Call, Decision, ExecCall, NetMode, Profile, Root, StandardInput};
 
     use crate::machine::{HOME, Machine, WORKSPACE};

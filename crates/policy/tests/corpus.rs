@@ -1,6 +1,7 @@
 //! What must come out, for every case in `corpus/`: no false yes, no needless question, and a reason for every no.
 
 #[cfg(test)]
+#[path = "../../authz/tests/machine/mod.rs"]
 mod machine;
 
 #[cfg(test)]
@@ -9,9 +10,9 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use ringfence_authz::hosts::{HostRule, HostRules, judge_url};
-    use ringfence_authz::policy::test_cases::{self, CaseSubject, ExpectedDecision, PolicyCase};
     use ringfence_authz::tools::judge_tool;
     use ringfence_authz::{Action, Judgement, JudgementPart, Policy, RuleSource, judge};
+    use ringfence_policy::test_cases::{self, CaseSubject, ExpectedDecision, PolicyCase};
     use ringfence_types::{
         ByteString, Call, Decision, ExecCall, FileCall, NetMode, PolicyLayer, Profile, Refusal, Root,
         StandardInput,

@@ -1,14 +1,15 @@
 //! The policy files that are shipped for documents 000 and 001 say what the documents say, row by row.
 
 #[cfg(test)]
+#[path = "../../authz/tests/machine/mod.rs"]
 mod machine;
 
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use ringfence_authz::policy::{EffectivePolicy, PolicyFile, PolicyFileRole, StartupFlags, effective};
     use ringfence_authz::{Action, judge};
+    use ringfence_policy::{EffectivePolicy, PolicyFile, PolicyFileRole, StartupFlags, effective};
     use ringfence_types::{ByteString, Call, Decision, ExecCall, NetMode, Root, StandardInput};
 
     use crate::machine::{HOME, Machine, WORKSPACE};

@@ -2,6 +2,7 @@
 //! files are loaded by the product and judged by both; they must agree. What a layer adds must never allow more.
 
 #[cfg(test)]
+#[path = "../../authz/tests/machine/mod.rs"]
 mod machine;
 
 #[cfg(test)]
@@ -12,9 +13,9 @@ mod tests {
 
     use proptest::prelude::*;
     use ringfence_authz::hosts::judge_url;
-    use ringfence_authz::policy::{PolicyError, PolicyFile, PolicyFileRole, StartupFlags, effective};
     use ringfence_authz::tools::judge_tool;
     use ringfence_authz::{Action, Policy, judge};
+    use ringfence_policy::{PolicyError, PolicyFile, PolicyFileRole, StartupFlags, effective};
     use ringfence_types::{
         ByteString, Call, Decision, ExecCall, FileCall, NetMode, Profile, Root, StandardInput,
     };

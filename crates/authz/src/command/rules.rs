@@ -135,7 +135,7 @@ impl CommandRules {
     }
 
     /// What these rules alone say about a command line; `None`: nothing. For the examples that an entry carries.
-    pub(crate) fn decision_alone(&self, argv: &[ByteString]) -> Option<Decision> {
+    pub fn decision_alone(&self, argv: &[ByteString]) -> Option<Decision> {
         examples::decision(self, argv)
     }
 

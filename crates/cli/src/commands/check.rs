@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::StartupFlags;
 use ringfence_authz::{ActionLocation, Given, GrantCandidate, Judgement, candidates};
+use ringfence_policy::StartupFlags;
 use ringfence_runtime::{DryRunSubject, HostSetup, consider};
 use ringfence_types::{ByteString, Decision, Refusal, Risk};
 

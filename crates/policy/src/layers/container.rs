@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use ringfence_authz::ContainerPolicy;
 use ringfence_types::units::HumanDuration;
 use ringfence_types::{Backend, ImageName, OciRuntime};
 
-use super::super::container::ContainerPolicy;
 use super::super::format::ContainerTable;
 use super::super::limits::LimitAmount;
 use super::super::problem::PolicyProblem;

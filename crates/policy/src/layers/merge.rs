@@ -2,20 +2,20 @@
 
 use std::cmp::Reverse;
 
+use ringfence_authz::env::{EnvEffect, EnvRule, EnvRules};
+use ringfence_authz::hosts::{HostRule, HostRules};
+use ringfence_authz::tools::{ToolRule, ToolRules};
+use ringfence_authz::{
+    CommandPattern, CommandRule, CommandRules, Manifest, PathOperation, PathRule, PathRules, PolicyRules,
+    Restriction, RuleSource,
+};
 use ringfence_types::{Decision, Host, HostPattern, NetMode, PolicyLayer};
 
-use super::super::PolicyRules;
 use super::super::file::PolicyFile;
 use super::super::problem::PolicyProblem;
 use super::super::rules::RuleSet;
 use super::setting_slot::MergeReport;
 use super::{EffectiveSetting, LayerStep, SectionAuthority, SectionScope, StartupFlags};
-use crate::command::{CommandPattern, CommandRule, CommandRules, Manifest, Restriction};
-use crate::env::{EnvEffect, EnvRule, EnvRules};
-use crate::hosts::{HostRule, HostRules};
-use crate::judgement::RuleSource;
-use crate::path_rules::{PathOperation, PathRule, PathRules, below};
-use crate::tools::{ToolRule, ToolRules};
 
 pub(super) struct MergedRules {
     pub(super) rules: PolicyRules,
@@ -188,7 +188,7 @@ fn around(stack: &[LayerStep<'_>], flags: &StartupFlags) -> Vec<PathRule> {
     let parts = stack.iter().filter(|step| step.standing == SectionAuthority::Around);
     for (step, group) in parts.zip(1..) {
         let Ok(base) = flags.workspace.strip_prefix(flags.above(step.distance)) else { continue };
-        let rules = step.section.rules.paths.rules().iter().filter_map(|rule| below(rule, base));
+        let rules = step.section.rules.paths.rules().iter().filter_map(|rule| rule.below(base));
         all.extend(rules.map(|rule| PathRule { group, ..rule }));
     }
     all

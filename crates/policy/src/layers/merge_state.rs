@@ -2,17 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use ringfence_authz::{LeakPolicy, Policy, net_ceiling};
 use ringfence_types::{
     Access, ApprovalMode, Backend, CommandMode, Control, LeakAction, Limits, NetMode, Profile, UnlistedHosts,
 };
 
 use super::super::file::PolicyFile;
 use super::super::format::Body;
-use super::super::leaks::{LeakPolicy, LeakSetting};
+use super::super::leaks::LeakSetting;
 use super::super::limits::{LimitAmount, LimitKey};
 use super::super::problem::{PolicyError, PolicyProblem};
 use super::super::source_text::{TextSpan, WithSpan};
-use super::super::{Policy, access, approval, commands, limits, net_ceiling, unlisted_hosts};
 use super::container::{ContainerLayerState, backend_flag};
 use super::merge;
 use super::roots::RootLayers;
@@ -60,9 +60,10 @@ impl<'a> MergeState<'a> {
         let chosen = chosen(flags, stack, minimum.as_ref(), &mut report);
         let profiles = narrowed(chosen.clone(), stack, &mut report);
         let value = chosen.value;
+        let given = Policy::new(value);
         let by = SettingAuthor::Profile(value);
         let limits = LimitKey::ALL.map(|limit| {
-            let most = limit.of(&limits(value));
+            let most = limit.of(&given.limits);
             let by = if promises_limits(value) { by.clone() } else { SettingAuthor::Default };
             (limit, SettingSlot::new(limit.key(), most, limit.show(most), by))
         });
@@ -73,15 +74,15 @@ impl<'a> MergeState<'a> {
         Self {
             flags,
             report,
-            commands: SettingSlot::new("commands", commands(value), commands(value), by.clone()),
-            approval: SettingSlot::new("approval", approval(value), approval(value), by.clone()),
-            access: SettingSlot::new("workspace_access", access(value), access(value), by.clone()),
-            given_access: SettingSlot::new("workspace_access", access(value), access(value), by),
+            commands: SettingSlot::new("commands", given.commands, given.commands, by.clone()),
+            approval: SettingSlot::new("approval", given.approval, given.approval, by.clone()),
+            access: SettingSlot::new("workspace_access", given.access, given.access, by.clone()),
+            given_access: SettingSlot::new("workspace_access", given.access, given.access, by),
             net: SettingSlot::new("net", NetMode::None, NetMode::None, SettingAuthor::Default),
             unlisted_hosts: SettingSlot::new(
                 "unlisted_hosts",
-                unlisted_hosts(value),
-                unlisted_hosts(value),
+                given.unlisted_hosts,
+                given.unlisted_hosts,
                 SettingAuthor::Default,
             ),
             backend: SettingSlot::new("backend", None, "the strongest there is", SettingAuthor::Default),
@@ -162,15 +163,16 @@ impl<'a> MergeState<'a> {
     }
 
     fn hold(&mut self, profile: Profile) {
-        self.commands.hold(profile, commands(profile), commands(profile));
-        self.approval.hold(profile, approval(profile), approval(profile));
-        self.access.hold(profile, access(profile), access(profile));
+        let given = Policy::new(profile);
+        self.commands.hold(profile, given.commands, given.commands);
+        self.approval.hold(profile, given.approval, given.approval);
+        self.access.hold(profile, given.access, given.access);
         self.net.hold(profile, net_ceiling(profile), net_ceiling(profile));
         if !promises_limits(profile) {
             return;
         }
         for (limit, slot) in &mut self.limits {
-            let most = limit.of(&limits(profile));
+            let most = limit.of(&given.limits);
             slot.hold(profile, most, limit.show(most));
         }
     }

@@ -5,13 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
+use ringfence_authz::credential_stores;
 use ringfence_types::{Access, ByteString, Root};
 
 use super::super::format::RootTable;
 use super::super::problem::PolicyProblem;
 use super::setting_slot::{MergeReport, SettingAuthor, SettingSlot};
 use super::{EffectiveSetting, LayerStep, SectionAuthority, StartupFlags};
-use crate::credential_stores;
 
 pub(super) struct RootLayers<'a> {
     flags: &'a StartupFlags,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ringfence_authz::RuleLocation;
 use ringfence_types::{
     Access, ApprovalMode, Backend, CommandMode, LeakAction, NetMode, OciRuntime, PolicyLayer, Profile,
     UnlistedHosts,
@@ -11,7 +12,6 @@ use super::super::limits::LimitAmount;
 use super::super::problem::{PolicyProblem, StackProblems};
 use super::super::source_text::TextSpan;
 use super::{EffectiveSetting, LayerStep, SectionAuthority, WideningRequest};
-use crate::judgement::RuleLocation;
 
 /// Who said something.
 #[derive(Clone, Debug, PartialEq, Eq)]

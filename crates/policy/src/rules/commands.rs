@@ -2,6 +2,10 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use ringfence_authz::{
+    CommandPattern, CommandRule, CommandRules, Given, Manifest, ManifestCommand, Restriction, RuleSource,
+    SessionTerms,
+};
 use ringfence_types::{ByteString, Decision, PolicyLayer, StandardInput};
 use serde::Deserialize;
 
@@ -12,17 +16,13 @@ use super::super::source_text::{MAX_BYTES, TextSpan, WithSpan, sha256};
 use super::super::toml_reader::{OneOrMany, shorten};
 use super::paths::examples;
 use super::{DuplicateCheck, EntryClaim, RuleConverter, decision};
-use crate::command::{
-    CommandPattern, CommandRule, CommandRules, Given, Manifest, ManifestCommand, Restriction, SessionTerms,
-};
-use crate::judgement::RuleSource;
 
 /// What one part of a file says about commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::policy) struct CommandSet {
-    pub(in crate::policy) rules: Vec<CommandRule>,
-    pub(in crate::policy) restrictions: Vec<Restriction>,
-    pub(in crate::policy) manifests: Vec<Manifest>,
+pub(crate) struct CommandSet {
+    pub(crate) rules: Vec<CommandRule>,
+    pub(crate) restrictions: Vec<Restriction>,
+    pub(crate) manifests: Vec<Manifest>,
 }
 
 /// What an entry is about.

@@ -1,12 +1,12 @@
 //! `[[host]]`.
 
+use ringfence_authz::hosts::{HostRule, HttpMethods, PathPrefix, UrlScheme};
 use ringfence_types::{HostPattern, HostPatternError};
 
 use super::super::format::{HostTable, SchemeWord};
 use super::super::source_text::WithSpan;
 use super::super::toml_reader::shorten;
 use super::{DuplicateCheck, EntryClaim, RuleConverter, decision};
-use crate::hosts::{HostRule, HttpMethods, PathPrefix, UrlScheme};
 
 impl RuleConverter<'_, '_> {
     pub(super) fn hosts(&mut self, tables: &[HostTable]) -> Vec<HostRule> {

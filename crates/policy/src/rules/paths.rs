@@ -3,14 +3,13 @@
 use std::ops::Range;
 use std::path::Path;
 
+use ringfence_authz::{PathOperation, PathRule, PathRules, PathRuling, credential_stores, protected_names};
 use ringfence_types::ByteString;
 
 use super::super::format::{OperationWord, PathTable};
 use super::super::source_text::{TextSpan, WithSpan};
 use super::super::toml_reader::{OneOrMany, shorten};
 use super::{DuplicateCheck, EntryClaim, RuleConverter, decision};
-use crate::path_rules::{PathOperation, PathRule, PathRules, PathRuling};
-use crate::{credential_stores, protected_names};
 
 impl RuleConverter<'_, '_> {
     pub(super) fn paths(&mut self, tables: &[PathTable]) -> PathRules {

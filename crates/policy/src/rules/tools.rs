@@ -1,11 +1,12 @@
 //! `[[tool]]`.
 
+use ringfence_authz::RuleSource;
+use ringfence_authz::tools::{ToolPattern, ToolRule};
+
 use super::super::file::PolicyFileRole;
 use super::super::format::ToolTable;
 use super::super::source_text::{TextSpan, WithSpan};
 use super::{DuplicateCheck, EntryClaim, RuleConverter, RuleSection, decision};
-use crate::judgement::RuleSource;
-use crate::tools::{ToolPattern, ToolRule};
 
 impl RuleConverter<'_, '_> {
     pub(super) fn tools(&mut self, tables: &[ToolTable]) -> Vec<ToolRule> {

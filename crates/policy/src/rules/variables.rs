@@ -1,9 +1,10 @@
 //! `[[env]]`.
 
+use ringfence_authz::env::{EnvEffect, EnvPattern, EnvRule};
+
 use super::super::format::EnvTable;
 use super::super::source_text::WithSpan;
 use super::{DuplicateCheck, EntryClaim, RuleConverter};
-use crate::env::{EnvEffect, EnvPattern, EnvRule};
 
 impl RuleConverter<'_, '_> {
     pub(super) fn variables(&mut self, tables: &[EnvTable]) -> Vec<EnvRule> {

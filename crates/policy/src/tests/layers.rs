@@ -1,8 +1,8 @@
+use ringfence_authz::{CommandRules, DangerFlags, net_ceiling};
 use ringfence_types::units::{ByteSize, HumanDuration};
 use ringfence_types::{Decision, HostPattern, PolicyLayer, Root};
 
 use super::*;
-use crate::command::CommandRules;
 
 fn ok(flags: &StartupFlags, files: &[PolicyFile]) -> EffectivePolicy {
     merged(flags, files).unwrap_or_else(|error| panic!("{error}"))
@@ -427,7 +427,7 @@ fn a_stricter_profile_keeps_the_promises_of_the_one_before() {
     let files = [session("profile = \"strict\"").unwrap(), session("profile = \"review\"").unwrap()];
     let policy = ok(&flags(), &files).policy;
     assert_eq!((policy.profile, policy.approval), (Profile::Review, ApprovalMode::Never));
-    assert_eq!(policy.limits, limits(Profile::Strict));
+    assert_eq!(policy.limits, Policy::new(Profile::Strict).limits);
 }
 
 /// C-15: what an operator chooses holds; what is below makes it stricter, and asks for the rest.

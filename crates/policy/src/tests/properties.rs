@@ -2,15 +2,14 @@
 //! merged policy.
 
 use proptest::prelude::*;
+use ringfence_authz::env::{self, ApproverPresence};
+use ringfence_authz::hosts::judge_url;
+use ringfence_authz::tools::judge_tool_of;
+use ringfence_authz::{Action, HostFacts, PathKind, PathRules, PolicyRules, judge, roots_held_to};
 use ringfence_types::{Call, Decision, ExecCall, FetchCall, FileCall, Root, StandardInput, ToolCall};
 
 use super::super::limits::{LimitAmount, LimitKey};
 use super::*;
-use crate::env::ApproverPresence;
-use crate::host_facts::FakeHost;
-use crate::hosts::judge_url;
-use crate::tools::judge_tool_of;
-use crate::{Action, env, judge};
 
 const COMMANDS: [&str; 7] = ["ls", "cat x", "git status", "git push", "npm test", "make all", "rm x"];
 const ARGVS: [&[&str]; 12] = [
@@ -276,20 +275,32 @@ fn for_agent() -> StartupFlags {
     StartupFlags { agent: Some("a".to_owned()), ..flags() }
 }
 
-fn machine() -> FakeHost {
-    let programs = ["ls", "cat", "git", "npm", "make", "rm", "go", "sh", "env"];
-    let paths = [
-        "/usr/bin/ls",
-        "/usr/bin/cat",
-        "/usr/bin/git",
-        "/usr/bin/npm",
-        "/usr/bin/make",
-        "/usr/bin/rm",
-        "/usr/bin/go",
-        "/usr/bin/sh",
-        "/usr/bin/env",
-    ];
-    FakeHost { programs: programs.into_iter().zip(paths).collect(), ..FakeHost::default() }
+/// A machine with these programs and no links.
+struct Installed;
+
+const PROGRAMS: [&str; 9] = ["ls", "cat", "git", "npm", "make", "rm", "go", "sh", "env"];
+
+impl HostFacts for Installed {
+    fn program(&self, name: &[u8], _cwd: &Path) -> Option<PathBuf> {
+        let known = PROGRAMS.iter().find(|known| known.as_bytes() == name)?;
+        Some(Path::new("/usr/bin").join(known))
+    }
+
+    fn real_path(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
+
+    fn kind(&self, _path: &Path) -> PathKind {
+        PathKind::File
+    }
+
+    fn git_programs(&self, _dir: &Path) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn git_tracked(&self, _dir: &Path) -> Option<Vec<PathBuf>> {
+        Some(Vec::new())
+    }
 }
 
 /// Everything that can be asked of a policy, as numbers: the higher, the stricter.
@@ -357,7 +368,7 @@ fn decided(effective: &EffectivePolicy, call: Call) -> Decision {
     let policy = Policy { net: NetMode::None, ..effective.policy.clone() };
     let mut roots = vec![Root { path: ByteString::from(WORKSPACE), access: policy.access }];
     roots.extend(effective.roots.clone());
-    judge(&policy, &Action::new(call, roots), &machine())
+    judge(&policy, &Action::new(call, roots), &Installed)
         .map_or(Decision::Deny, |judgement| judgement.decision())
 }
 
@@ -423,7 +434,7 @@ fn judged(effective: &EffectivePolicy) -> Vec<(String, u64)> {
             // An action without any root is refused, and a session has its workspace at least.
             all_roots(effective),
         );
-        let judgement = judge(&effective.policy, &action, &machine());
+        let judgement = judge(&effective.policy, &action, &Installed);
         let decision = judgement.map_or(Decision::Deny, |judgement| judgement.decision());
         see(url.to_owned(), decision as u64);
     }
@@ -653,7 +664,7 @@ impl Naive<'_> {
             self.parts.iter().filter(|(kind, _)| *kind != Kind::Agent).filter_map(|(_, part)| part.minimum);
         let chosen = minimum.chain([own]).max_by_key(|profile| profile.strictness()).unwrap();
         let size = |at: usize| SIZES[at].parse::<ringfence_types::units::ByteSize>().unwrap().0;
-        let start = limits(chosen);
+        let start = Policy::new(chosen).limits;
         let mut memory =
             self.of(Kind::Operator).find_map(|part| part.memory).map_or(start.memory_bytes, size);
         let mut processes =
@@ -668,8 +679,8 @@ impl Naive<'_> {
         for profile in
             profiles.into_iter().filter(|profile| matches!(profile, Profile::Strict | Profile::AirGapped))
         {
-            memory = memory.min(limits(profile).memory_bytes);
-            processes = processes.min(limits(profile).processes);
+            memory = memory.min(Policy::new(profile).limits.memory_bytes);
+            processes = processes.min(Policy::new(profile).limits.processes);
         }
         for (_, part) in self.parts.iter().filter(|(kind, _)| *kind != Kind::Operator) {
             memory = part.memory.map_or(memory, |at| memory.min(size(at)));

@@ -100,7 +100,8 @@ fn the_digest_changes_with_what_holds_and_not_with_stored_answers() {
     assert_ne!(none, digest(std::slice::from_ref(&deny)));
     let rules = format!("[[workspaces.\"{WORKSPACE}\".command]]\nallow = \"make\"\n");
     let grant =
-        PolicyFile::parse(PolicyFileRole::Operator, &crate::grant_file("gr_1"), rules.as_bytes()).unwrap();
+        PolicyFile::parse(PolicyFileRole::Operator, &ringfence_authz::grant_file("gr_1"), rules.as_bytes())
+            .unwrap();
     assert_eq!(none, digest(std::slice::from_ref(&grant)));
     let effective = merged(&flags(), &[grant]).unwrap();
     let origin = effective.settings.iter().find_map(|setting| setting.origin.clone()).unwrap();

@@ -27,7 +27,8 @@ impl Given {
     }
 
     /// As the condition of a stored answer: what it does not say was not there when it was given.
-    pub(crate) fn of_answer(self) -> Self {
+    #[must_use]
+    pub fn of_answer(self) -> Self {
         let nothing = Self::nothing();
         Self {
             variables: self.variables.or(nothing.variables),
