@@ -40,8 +40,8 @@ pub mod tools;
 mod workspace;
 
 pub use command::{
-    CommandPattern, CommandPatternError, CommandRule, CommandRules, Given, Manifest, ManifestCommand,
-    ManifestError, Restriction, SessionTermError, SessionTerms, known_programs,
+    CommandPattern, CommandPatternError, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError,
+    Restriction, RuleConditions, SessionTermError, SessionTerms, known_programs,
 };
 pub use danger::{DangerFlags, check_backend, check_flags, check_profile};
 pub use decide::{

@@ -1,8 +1,8 @@
 //! What the operator allows, as one value: built from a profile, startup flags and policy files, never from a call.
 
 mod container;
+mod intersection;
 mod leaks;
-mod narrowing;
 
 use ringfence_types::{
     Access, ApprovalMode, Backend, ByteString, CommandMode, Control, Limits, NetMode, Profile, UnlistedHosts,
@@ -16,8 +16,8 @@ use crate::path_rules::PathRules;
 use crate::tools::ToolRules;
 
 pub use container::ContainerPolicy;
+pub use intersection::roots_held_to;
 pub use leaks::{LeakPolicy, LeakSinks};
-pub use narrowing::roots_held_to;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {

@@ -18,7 +18,7 @@ use super::toml_reader::{OneOrMany, read_table, shorten};
 pub enum PolicyFileRole {
     /// Of the person who runs Ringfence: it has authority up to the floor.
     Operator,
-    /// Of the workspace, and so within reach of whoever wrote that: it narrows, and asks for the rest.
+    /// Of the workspace, and so within reach of the authors of its files: it narrows, and asks for the rest.
     Workspace,
     /// Of one session: it narrows.
     Session,
@@ -85,7 +85,7 @@ pub(super) struct WorkspaceSection {
 }
 
 impl WorkspaceSection {
-    /// What `ringfence policy approve` writes takes nothing away from anybody.
+    /// What `ringfence policy approve` writes takes nothing away from any session.
     pub(super) fn says_more_than_approved(&self) -> bool {
         let body = &self.section.body;
         let silent = Body { head: body.head, ..Body::default() };

@@ -540,7 +540,7 @@ impl ReadToml for CommandList {
 }
 
 /// `["git", "push", "--force"]` can only be one command, because no program is called `--force`. `["git", "status"]`
-/// could be two, and whoever reads it the other way gets a rule that is not theirs.
+/// could be two, and an author who means two would get a rule about one.
 fn words_or_commands(
     items: Vec<WithSpan<Vec<String>>>,
     span: TextSpan,

@@ -4,8 +4,8 @@
 //! narrows: a value or rule of it that would give more is a request without effect (workspace) or an error (session,
 //! agent). A flag chooses within what the operator's files leave. Property tests hold this for random stacks.
 //!
-//! INVARIANT: what was written for a directory holds in every directory below it. Whoever works in a part of a workspace, by
-//! choice or because somebody made that part look like a project of its own, has at most what the whole has.
+//! INVARIANT: what was written for a directory holds in every directory below it. A session in a part of a workspace,
+//! chosen by the operator or because a file makes that part look like a project of its own, has at most what the whole has.
 
 mod container;
 mod merge;
@@ -144,7 +144,7 @@ pub fn trust(flags: &StartupFlags, files: &[PolicyFile], file: &PolicyFile) -> F
 }
 
 /// The place of an operator's part for another workspace that holds files of this one: nearest around it, where it has no part of
-/// its own, or below it. Whoever worked here would have those files by what is said here.
+/// its own, or below it. A session here would have those files by what is said here.
 pub fn overlapping(workspace: &Path, home: Option<&ByteString>, files: &[PolicyFile]) -> Option<PathBuf> {
     let flags =
         StartupFlags { workspace: workspace.to_owned(), home: home.cloned(), ..StartupFlags::default() };
@@ -159,7 +159,7 @@ pub fn overlapping(workspace: &Path, home: Option<&ByteString>, files: &[PolicyF
 }
 
 impl StartupFlags {
-    /// By its canonical name alone: a link that somebody moves must not move a permission.
+    /// By its canonical name alone: a link that is moved must not move a permission.
     fn is_workspace(&self, named: &str) -> bool {
         self.expanded(named).is_some_and(|path| path == self.workspace)
     }

@@ -25,7 +25,7 @@ pub struct PolicyProblem {
     pub excerpt: Option<Excerpt>,
 }
 
-/// More would not be read by anybody.
+/// An author mends the first problems first; more would not be read.
 const MOST_SHOWN: usize = 50;
 
 impl PolicyError {
@@ -59,7 +59,7 @@ impl From<PolicyProblem> for PolicyError {
 
 impl std::error::Error for PolicyError {}
 
-/// No colour: whoever prints it decides about that.
+/// No colour: the caller that prints it decides about that.
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, problem) in self.problems.iter().enumerate() {

@@ -35,7 +35,7 @@ pub struct ApprovalSettings {
     pub quorum: Quorum,
     /// Whether an answer has to say why.
     pub reason_required: bool,
-    /// `None`: the default of whoever makes a grant.
+    /// `None`: the default of the runtime.
     pub grant_lifetime: Option<HumanDuration>,
     pub notify: Vec<NotifyChannel>,
     pub webhook: Option<WebhookSettings>,

@@ -43,7 +43,7 @@ pub enum CaseSubject {
     Tool(String),
 }
 
-/// As somebody would write it in the file, safe to show.
+/// As an author would write it in the file, safe to show.
 impl fmt::Display for CaseSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |text: &str| ByteString::from(text).display();

@@ -120,7 +120,7 @@ fn unknown_key(
     problems.add(key.span().into(), message, suggestion(&unknown));
 }
 
-/// What weakens a guarantee is said by whoever starts something, each time, and never by a file that stays (C-31).
+/// The operator weakens a guarantee with a startup flag, each time, and never in a file that stays (C-31).
 fn startup_flag(key: &str) -> Option<&'static str> {
     match key.replace('-', "_").as_str() {
         "danger" => Some("--danger"),

@@ -136,7 +136,7 @@ impl ContainerLayerState {
     }
 
     /// Neither an image nor a container is taken for granted from the other, and where something narrower asks for a container,
-    /// whoever asked for another backend is told.
+    /// the author of a request for another backend is told.
     pub(super) fn check(
         &self,
         flags: &StartupFlags,
@@ -177,7 +177,7 @@ impl ContainerLayerState {
         }
     }
 
-    /// What somebody has said: most policies say nothing of containers.
+    /// What a file or a flag has said: most policies say nothing of containers.
     pub(super) fn settings(&self) -> Vec<EffectiveSetting> {
         let all = [
             (&self.images.by, self.images.setting()),

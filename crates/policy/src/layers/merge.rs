@@ -61,7 +61,8 @@ trait MergeableRule: Clone {
 pub(super) fn rules(
     stack: &[LayerStep<'_>],
     files: &[PolicyFile],
-    (flags, net): (&StartupFlags, NetMode),
+    flags: &StartupFlags,
+    net: NetMode,
     report: &mut MergeReport,
 ) -> MergedRules {
     let all: Vec<&LayerStep<'_>> = stack.iter().collect();
@@ -181,8 +182,8 @@ fn ordered(stack: &[LayerStep<'_>], report: &mut MergeReport) -> Vec<PathRule> {
     all
 }
 
-/// Rules about files of directories around the workspace, as they are read from it. Each part is heard by itself: what
-/// somebody wrote further down, also from inside, silences nothing.
+/// Rules about files of directories around the workspace, as they are read from it. Each part is heard by itself: a
+/// file further down, which a command may have written, silences nothing.
 fn around(stack: &[LayerStep<'_>], flags: &StartupFlags) -> Vec<PathRule> {
     let mut all = Vec::new();
     let parts = stack.iter().filter(|step| step.standing == SectionAuthority::Around);

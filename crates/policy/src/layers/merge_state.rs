@@ -270,7 +270,7 @@ impl<'a> MergeState<'a> {
     ) -> Result<EffectivePolicy, PolicyError> {
         self.containers.check(self.flags, &self.backend, &mut self.report);
         let (floor, floor_settings) = self.floor();
-        let merged = merge::rules(stack, files, (self.flags, self.net.value), &mut self.report);
+        let merged = merge::rules(stack, files, self.flags, self.net.value, &mut self.report);
         self.check_held();
         let (mut settings, limits) = (self.settings(), self.limits());
         settings.extend(floor_settings);
@@ -299,7 +299,7 @@ impl<'a> MergeState<'a> {
         Ok(EffectivePolicy { policy, roots, settings, requests: self.report.requests })
     }
 
-    /// The network of the host has nobody who counts.
+    /// In the network of the host no proxy counts.
     fn check_held(&mut self) {
         if self.net.value != NetMode::Full {
             return;
@@ -397,7 +397,7 @@ fn minimum(stack: &[LayerStep<'_>]) -> Option<SettingSlot<Profile>> {
         .reduce(|strictest, other| if strictest.value.exceeds(&other.value) { other } else { strictest })
 }
 
-/// A flag below the minimum is refused; a profile that nobody asked for now is raised to it.
+/// A flag below the minimum is refused; a profile that no flag asked for is raised to it.
 fn chosen(
     flags: &StartupFlags,
     stack: &[LayerStep<'_>],

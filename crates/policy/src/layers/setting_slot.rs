@@ -16,7 +16,7 @@ use super::{EffectiveSetting, LayerStep, SectionAuthority, WideningRequest};
 /// Who said something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SettingAuthor {
-    /// Nobody.
+    /// No file and no flag.
     Default,
     Profile(Profile),
     /// The flag as it was written.
@@ -108,7 +108,7 @@ impl OrderedSetting for Profile {
 }
 
 /// `None` is the strongest that the machine has, so only asking for the strongest there is gives no more than that. A
-/// container holds what `native` holds and has another system around it: whoever asks for it asks for less.
+/// container holds what `native` holds and has another system around it: to ask for one is to ask for less.
 impl OrderedSetting for Option<Backend> {
     fn exceeds(&self, other: &Self) -> bool {
         match (self, other) {

@@ -3,8 +3,8 @@
 use std::path::{Component, Path, PathBuf};
 
 use ringfence_authz::{
-    CommandPattern, CommandRule, CommandRules, Given, Manifest, ManifestCommand, Restriction, RuleSource,
-    SessionTerms,
+    CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, Restriction, RuleConditions,
+    RuleSource, SessionTerms,
 };
 use ringfence_types::{ByteString, Decision, PolicyLayer, StandardInput};
 use serde::Deserialize;
@@ -202,7 +202,7 @@ impl RuleConverter<'_, '_> {
         None
     }
 
-    fn given(&mut self, table: &CommandTable) -> Option<Given> {
+    fn given(&mut self, table: &CommandTable) -> Option<RuleConditions> {
         let stdin = table.stdin.as_ref();
         if let Some(stdin) = stdin.filter(|stdin| !StandardInput::is_word(&stdin.value)) {
             let message =
@@ -225,7 +225,11 @@ impl RuleConverter<'_, '_> {
             Some(words) => Some(self.session_terms(words)?),
             None => None,
         };
-        Some(Given { variables: listed.map(sorted), stdin: stdin.map(|stdin| stdin.value.clone()), session })
+        Some(RuleConditions {
+            variables: listed.map(sorted),
+            stdin: stdin.map(|stdin| stdin.value.clone()),
+            session,
+        })
     }
 
     fn session_terms(&mut self, words: &OneOrMany<String>) -> Option<SessionTerms> {

@@ -68,7 +68,7 @@ fn tls(table: &DaemonTable, home: Option<&Path>) -> Option<TlsSettings> {
     match table.tls.as_ref().map(|word| word.value) {
         None | Some(TlsWord::Off) => Some(TlsSettings::Off),
         Some(TlsWord::Generated) => Some(TlsSettings::Generated),
-        // `~` leads nowhere where nobody has a home.
+        // Without a home `~` leads nowhere.
         Some(TlsWord::Files) => {
             Some(TlsSettings::Files { certificate: path(&table.certificate)?, key: path(&table.key)? })
         }

@@ -40,7 +40,7 @@ pub struct TelemetrySettings {
     pub content: TelemetryDetail,
     pub timeout: HumanDuration,
     pub queue: u64,
-    /// Who may vouch for the collector; `None`: whoever this machine trusts.
+    /// Who may vouch for the collector; `None`: the authorities that this machine trusts.
     pub authority: Option<PathBuf>,
     pub headers: Vec<ExportHeader>,
     pub resource: Vec<(String, String)>,
@@ -99,8 +99,12 @@ pub(super) fn settings(documents: &[&PolicyDocument], home: Option<&Path>) -> Op
     let table =
         first(documents, |document| document.telemetry.endpoint.as_ref().map(|_| &document.telemetry))?;
     let authority = table.ca_file.as_ref().map(|path| expanded(&path.value, home));
-    let headers: Option<Vec<ExportHeader>> =
-        table.headers.iter().flat_map(|named| &named.0).map(|named| header(named, home)).collect();
+    let headers: Option<Vec<ExportHeader>> = table
+        .headers
+        .iter()
+        .flat_map(|named| &named.0)
+        .map(|(name, table)| header(name, table, home))
+        .collect();
     let signals: Vec<TelemetrySignal> =
         table.signals.iter().flat_map(|list| &list.items).map(|word| signal(word.value)).collect();
     Some(TelemetrySettings {
@@ -116,7 +120,7 @@ pub(super) fn settings(documents: &[&PolicyDocument], home: Option<&Path>) -> Op
         },
         timeout: table.timeout.as_ref().map_or(TIMEOUT, |given| given.value),
         queue: table.queue_size.as_ref().map_or(QUEUE, |given| given.value.0),
-        // `~` leads nowhere where nobody has a home, and then nothing is sent: not with less than was asked for.
+        // Without a home `~` leads nowhere, and then nothing is sent: not with less than was asked for.
         authority: match authority {
             Some(path) => Some(path?),
             None => None,
@@ -138,7 +142,7 @@ fn signal(word: SignalWord) -> TelemetrySignal {
     }
 }
 
-fn header((name, table): &(WithSpan<String>, HeaderTable), home: Option<&Path>) -> Option<ExportHeader> {
+fn header(name: &WithSpan<String>, table: &HeaderTable, home: Option<&Path>) -> Option<ExportHeader> {
     let source = match (&table.secret, &table.file) {
         (Some(secret), _) => HeaderSource::Secret(secret.value.clone()),
         (None, Some(file)) => HeaderSource::File(expanded(&file.value, home)?),
@@ -163,7 +167,7 @@ pub(super) fn check(table: &TelemetryTable, problems: &mut FileProblems<'_>) {
         problems.add(timeout.span, message, format!("write at most `{LONGEST_TIMEOUT}`"));
     }
     let headers = table.headers.as_ref().map(|named| named.0.as_slice()).unwrap_or_default();
-    headers.iter().for_each(|header| check_header(header, problems));
+    headers.iter().for_each(|(name, table)| check_header(name, table, problems));
     if headers.len() > MOST_HEADERS {
         problems.add(
             table.head.span,
@@ -199,7 +203,7 @@ fn check_endpoint(table: &TelemetryTable, problems: &mut FileProblems<'_>) {
     }
 }
 
-fn check_header((name, table): &(WithSpan<String>, HeaderTable), problems: &mut FileProblems<'_>) {
+fn check_header(name: &WithSpan<String>, table: &HeaderTable, problems: &mut FileProblems<'_>) {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let lower = name.value.to_ascii_lowercase();
     if !name.value.bytes().all(token) {
@@ -222,7 +226,7 @@ fn check_header((name, table): &(WithSpan<String>, HeaderTable), problems: &mut 
     table.file.iter().for_each(|file| check_place(file, problems));
     let scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     for given in table.prefix.iter().filter(|given| !given.value.bytes().all(scheme)) {
-        // Somebody may have written the value here.
+        // The value of the header may be here by mistake.
         let message =
             format!("`prefix` ({} bytes, not shown: it may be a value) is not a word", given.value.len());
         problems.add(given.span, message, "write `prefix = \"Bearer\"`");

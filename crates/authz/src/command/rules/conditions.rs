@@ -7,7 +7,7 @@ use super::{SessionTerms, Standpoint};
 
 /// Conditions of a rule. Without any it holds whatever is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct RuleConditions {
     /// Exactly these, each `NAME=value`, sorted.
     pub variables: Option<Vec<String>>,
     /// As [`StandardInput::word`] has it.
@@ -16,7 +16,7 @@ pub struct Given {
     pub session: Option<SessionTerms>,
 }
 
-impl Given {
+impl RuleConditions {
     /// What an answer was given for that says nothing of it: no variables, nothing to read, nothing but the workspace.
     pub(crate) fn nothing() -> Self {
         Self {
@@ -95,8 +95,8 @@ mod tests {
 
     use super::*;
 
-    fn of(exec: &ExecCall) -> Option<Given> {
-        Given::of(exec, SessionTerms::least())
+    fn of(exec: &ExecCall) -> Option<RuleConditions> {
+        RuleConditions::of(exec, SessionTerms::least())
     }
 
     fn exec(env: &[(&str, &str)], stdin: StandardInput) -> ExecCall {
@@ -118,11 +118,11 @@ mod tests {
         let steered = exec(&[("TAR_OPTIONS", "--checkpoint-action=exec=x")], StandardInput::None);
         let fed = exec(&[], StandardInput::of_bytes(b"--- a\n"));
         let streamed = exec(&[], StandardInput::Stream);
-        assert!(Given::nothing().is_given(Some(&plain)));
+        assert!(RuleConditions::nothing().is_given(Some(&plain)));
         for other in [&steered, &fed, &streamed, &exec(&[], StandardInput::Terminal)] {
-            assert!(!Given::nothing().is_given(Some(other)), "{other:?}");
+            assert!(!RuleConditions::nothing().is_given(Some(other)), "{other:?}");
         }
-        assert!(!Given::nothing().is_given(None));
+        assert!(!RuleConditions::nothing().is_given(None));
         assert!(of(&steered).unwrap().is_given(Some(&steered)));
         assert!(!of(&steered).unwrap().is_given(Some(&plain)));
         assert!(of(&fed).unwrap().is_given(Some(&fed)) && !of(&fed).unwrap().is_given(Some(&plain)));
