@@ -31,7 +31,7 @@ cargo xtask test [--package NAME]…       every check and every test, as root a
                  [--as root|user]        one of the two passes
                  [--only TEXT]           only tests with TEXT in their names, without checks, with the development build
 cargo xtask layers                       crate layers, unsafe, file sizes, forbidden words
-cargo xtask names [--lower]              one name for one thing: types, modules, parameters, comments, glossary
+cargo xtask names [--all | --lower]      one name for one thing: types, modules, parameters, comments, glossary
 cargo xtask deny                         licences, banned crates and sources of dependencies, by deny.toml
 cargo xtask requirements                 requirements, checklists and rules in docs: every id, and only tests that exist
 cargo xtask agents                       the real agents for the tests, in the target directory

@@ -18,7 +18,7 @@ use source::Facts;
 
 /// A name in more crates than this is a word of the whole project without one meaning.
 const MAX_CRATES: usize = 3;
-/// How many findings of a rule are printed as the next ones to mend.
+/// How many findings of a rule are printed as the next ones to mend, without `--all`.
 const SHOWN: usize = 4;
 const WORKSPACE: &str = "workspace";
 
@@ -39,7 +39,8 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     if arguments.iter().any(|argument| argument == "--lower") {
         return Baseline::read(root)?.lowered_to(&counts).write(root);
     }
-    show_next(&findings, &counts);
+    let shown = if arguments.iter().any(|argument| argument == "--all") { usize::MAX } else { SHOWN };
+    show_next(&findings, &counts, shown);
     let mut violations = Baseline::read(root)?.risen(&counts);
     violations.extend(glossary::violations(&page));
     report_violations("names", &violations)
@@ -174,11 +175,11 @@ fn count(findings: &[Finding]) -> Counts {
     counts
 }
 
-fn show_next(findings: &[Finding], counts: &Counts) {
+fn show_next(findings: &[Finding], counts: &Counts, shown: usize) {
     for (rule, crates) in counts {
         let sum: usize = crates.values().sum();
         println!("names: {rule}: {sum}");
-        for finding in findings.iter().filter(|finding| finding.rule == rule).take(SHOWN) {
+        for finding in findings.iter().filter(|finding| finding.rule == rule).take(shown) {
             println!("    next: {}", finding.text);
         }
     }

@@ -1,12 +1,12 @@
 //! Prints how long the ledger takes, one duration in nanoseconds per line. Called in small rounds by `cargo xtask bench`.
 //!
 //! - `bench_ledger bare DIR N`: N times 1 kB written to a file and made durable;
-//! - `bench_ledger append DIR N`: N appends of an event of 1 kB; `scanned`: while somebody reads everything, again and again;
+//! - `bench_ledger append DIR N`: N appends of an event of 1 kB; `scanned`: while a reader reads the whole ledger, again and again;
 //! - `bench_ledger threads DIR T N`: T threads append N events each; one line, the time per event;
 //! - `bench_ledger open DIR N`: the ledger opened N times;
 //! - `bench_ledger fill DIR N`: prints nothing, makes a ledger of N events of 1 kB;
 //! - `bench_ledger verify DIR`: one line;
-//! - `bench_ledger tail|show|kind|session|since DIR N`: N questions to it;
+//! - `bench_ledger tail|show|kind|session|since DIR N`: N queries;
 //! - `bench_ledger today DIR N`: N times what `ringfence status` counts of a day.
 #![expect(clippy::print_stdout, reason = "the numbers are the program's output")]
 

@@ -128,9 +128,21 @@ impl LedgerReader {
         Ok(whole(found))
     }
 
+    /// [`LedgerReader::of_kinds`], of this node only.
+    pub fn own_of_kinds(&self, kinds: &[Kind], count: u32) -> Result<Vec<Record>, LedgerReadError> {
+        let mut found = self.records(&RowQuery::newest(count.into()).kinds(kinds))?;
+        found.reverse();
+        Ok(whole(found))
+    }
+
     /// Everything with exactly this id, in order.
     pub fn about(&self, id: &str) -> Result<Vec<Record>, LedgerReadError> {
         self.records(&RowQuery::about(id)).map(whole)
+    }
+
+    /// [`LedgerReader::about`], of this node only.
+    pub fn own_about(&self, id: &str) -> Result<Vec<Record>, LedgerReadError> {
+        self.records(&RowQuery { chains: ChainSelection::This, ..RowQuery::about(id) }).map(whole)
     }
 
     /// The newest `count` entries that `filter` wants, oldest first.

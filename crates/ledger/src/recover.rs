@@ -128,10 +128,8 @@ pub fn orphans(
     let mut orphans = Vec::new();
     for id in reader.open_transactions()? {
         let records = reader.about(&id)?;
-        // The last writer owns it: a proposal is applied by another session than the one that made it.
-        let session = records.iter().rev().find_map(|record| record.event.session().cloned());
         let (Some(left), Some(session), Some(transaction)) =
-            (orphan_stage(&records), session, transaction_id(&id))
+            (orphan_stage(&records), owner_of(reader, &id, &records)?, transaction_id(&id))
         else {
             continue;
         };
@@ -145,6 +143,19 @@ pub fn orphans(
         }
     }
     Ok(orphans)
+}
+
+/// The session whose process works on a transaction. `None`: this node cannot tell whether that process lives, because another node
+/// works on the transaction, or a client with the role of a node has written about it or into the table `open`.
+fn owner_of(
+    reader: &LedgerReader,
+    id: &str,
+    records: &[Record],
+) -> Result<Option<SessionId>, LedgerReadError> {
+    // The last writer owns it: a proposal is applied by another session than the one that made it.
+    let last = |records: &[Record]| records.iter().rev().find_map(|record| record.event.session().cloned());
+    let own = last(&reader.own_about(id)?);
+    Ok(own.filter(|own| last(records).as_ref() == Some(own)))
 }
 
 /// `None`: it waits for any client, or it is inconsistent, which [`crate::verify()`] reports.
@@ -182,7 +193,7 @@ fn is_awaited(request: &ApprovalRequest) -> bool {
 }
 
 fn process_of(reader: &LedgerReader, session: &SessionId) -> Result<Option<ProcessId>, LedgerReadError> {
-    let records = reader.about(session.as_str())?;
+    let records = reader.own_about(session.as_str())?;
     Ok(records.into_iter().find_map(|record| match record.event {
         Event::SessionStarted { process, .. } => process,
         _ => None,

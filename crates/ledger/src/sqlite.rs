@@ -55,7 +55,7 @@ impl SqliteStore {
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         if let SyncPace::Many = self.pace {
-            open::empty_log(&self.rows.connection);
+            open::empty_log(&mut self.rows.connection);
         }
     }
 }
@@ -74,7 +74,7 @@ impl ChainStore for SqliteStore {
         transaction.commit().map_err(of_sqlite)?;
         self.wrote(batch.entries.len());
         if !batch.forget.is_empty() {
-            open::empty_log(&self.rows.connection);
+            open::empty_log(&mut self.rows.connection);
         }
         Ok(())
     }

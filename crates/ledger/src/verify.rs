@@ -126,7 +126,8 @@ pub fn verify_rows(rows: &dyn ChainRows, expected: ExpectedHead<'_>) -> Result<V
 #[derive(Debug, Default)]
 pub(crate) struct Link {
     pub(crate) verification: Verification,
-    /// Last witnessed heads of other chains, with their keys.
+    /// The newest witnessed head of each other chain under each of its keys, and what was witnessed later but is older: the other
+    /// chain was cut back.
     pub(crate) witnessed: Vec<WitnessedHead>,
     /// Acknowledged chains with their digests.
     pub(crate) acknowledged: Vec<(ChainId, String)>,
@@ -172,9 +173,7 @@ pub(crate) struct TransactionLives {
     pub(crate) incomplete: Vec<TransactionId>,
     /// Without an end, with the first record about each.
     pub(crate) open: HashMap<String, FirstRecord>,
-    /// Open according to the active chains, while a chain that was set aside also has records about them.
-    pub(crate) parted: HashSet<String>,
-    /// Started in chains that were set aside: whether they are open is unknown.
+    /// Started or ended in chains that were set aside: whether they are open is unknown.
     pub(crate) unknown: HashSet<String>,
 }
 
@@ -212,12 +211,11 @@ impl LifeWalk {
             together.open.insert(id.to_string(), FirstRecord { chain: known.chain, seq: known.first });
         }
         for (id, parted) in &self.walk.parted {
-            let id = id.to_string();
-            match &parted.alone {
-                None => together.unknown.insert(id),
-                Some(life) if parted.first.is_some() && !life.is_over() => together.parted.insert(id),
-                Some(_) => false,
-            };
+            match parted.openness() {
+                Openness::Open(first) => drop(together.open.insert(id.to_string(), first)),
+                Openness::Unknown => drop(together.unknown.insert(id.to_string())),
+                Openness::Over => {}
+            }
         }
         together.incomplete = self.walk.finish()?.incomplete;
         Ok(together)
@@ -304,18 +302,29 @@ struct SplitLife {
     alone: Option<Lifecycle>,
     joined: Option<Lifecycle>,
     /// The first record in an active chain.
-    first: Option<u64>,
+    first: Option<FirstRecord>,
+    /// Which kind of chain has the first record.
+    began: Option<ChainState>,
+}
+
+/// Whether a transaction belongs into the table `open`.
+enum Openness {
+    Open(FirstRecord),
+    Over,
+    Unknown,
 }
 
 impl Default for SplitLife {
     fn default() -> Self {
-        Self { alone: Some(Lifecycle::default()), joined: Some(Lifecycle::default()), first: None }
+        let life = Some(Lifecycle::default());
+        Self { alone: life.clone(), joined: life, first: None, began: None }
     }
 }
 
 impl SplitLife {
-    fn step(&mut self, seq: u64, step: &LifecycleStep<'_>) -> Result<(), LifecycleError> {
-        self.first.get_or_insert(seq);
+    fn step(&mut self, at: FirstRecord, step: &LifecycleStep<'_>) -> Result<(), LifecycleError> {
+        self.first.get_or_insert(at);
+        self.began.get_or_insert(ChainState::Growing);
         let mut why = LifecycleError::Closed;
         for life in [&mut self.alone, &mut self.joined] {
             if let Some(Err(found)) = life.as_mut().map(|life| life.step(step.clone())) {
@@ -336,12 +345,24 @@ impl SplitLife {
     fn life(&self) -> Option<&Lifecycle> {
         self.alone.as_ref().or(self.joined.as_ref())
     }
+
+    fn openness(&self) -> Openness {
+        let Some(alone) = &self.alone else { return Openness::Unknown };
+        let is_ended_aside = self.joined.as_ref().is_some_and(Lifecycle::is_over);
+        match self.first.filter(|_| !alone.is_over()) {
+            None => Openness::Over,
+            // Setting a chain aside closes what it began, and its records may have ended what another chain began.
+            Some(_) if is_ended_aside || self.began == Some(ChainState::Aside) => Openness::Unknown,
+            Some(first) => Openness::Open(first),
+        }
+    }
 }
 
 /// Uses of a grant in all chains together.
 #[derive(Default)]
 struct GrantTally {
     used: u64,
+    is_made: bool,
     /// `None`: unlimited, or its record was pruned.
     limit: Option<u64>,
     is_revoked: bool,
@@ -596,7 +617,11 @@ impl<'a> VerifyWalk<'a> {
             Kind::GrantCreated => {
                 let said = row.body.and_then(|body| serde_json::from_str::<GrantLimit>(body).ok());
                 let tally = self.grants.entry(grant.into()).or_default();
-                tally.limit = said.and_then(|said| said.max_uses).map(u64::from);
+                // A chain that was set aside may say later that the grant has another limit.
+                if !tally.is_made {
+                    tally.limit = said.and_then(|said| said.max_uses).map(u64::from);
+                }
+                tally.is_made = true;
             }
             Kind::GrantRevoked => self.grants.entry(grant.into()).or_default().is_revoked = true,
             Kind::CallIntended => {
@@ -637,7 +662,8 @@ impl<'a> VerifyWalk<'a> {
         let out_of_order =
             |why: LifecycleError| ChainFlaw::OutOfOrder { transaction: id.to_owned(), why: why.to_string() };
         if let Some(parted) = self.parted.get_mut(id) {
-            return parted.step(row.seq, &step).map_err(out_of_order);
+            let at = FirstRecord { chain: self.number, seq: row.seq };
+            return parted.step(at, &step).map_err(out_of_order);
         }
         if !self.lives.contains_key(id) {
             self.lives.insert(
@@ -652,12 +678,14 @@ impl<'a> VerifyWalk<'a> {
     /// A record of a chain that was set aside. Its body counts only if the digest matches.
     fn step_aside(&mut self, row: RowRef<'_>) {
         let Some(kind) = Kind::of_word(row.kind) else { return };
+        let body = row.body.filter(|body| row.digest.as_bytes() == HexDigest::of(body.as_bytes()).0);
+        let row = RowRef { body, ..row };
         let subject = ClaimSubject::of_ids(kind, row.ids);
         // Its uses count; an excess is reported for an active chain.
         let _counted = self.tally(row, &subject);
         let Some(id) = subject.transaction else { return };
         let Some(parted) = self.parted.get_mut(id) else { return };
-        let body = row.body.filter(|body| row.digest.as_bytes() == HexDigest::of(body.as_bytes()).0);
+        parted.began.get_or_insert(ChainState::Aside);
         match body.map(serde_json::from_str::<Event>) {
             Some(Ok(event)) if event.transaction().is_some_and(|about| about.as_str() == id) => {
                 parted.step_aside(LifecycleStep::of(&event));
@@ -683,7 +711,10 @@ impl<'a> VerifyWalk<'a> {
                 self.result.keys.push(new);
             }
             Event::ChainWitnessed { chain, head, key } => {
-                self.link.witnessed.retain(|seen| seen.chain != chain);
+                let is_older = |seen: &WitnessedHead| {
+                    seen.chain == chain && seen.key == key && seen.head.seq <= head.seq
+                };
+                self.link.witnessed.retain(|seen| !is_older(seen));
                 self.link.witnessed.push(WitnessedHead { chain, head, key });
             }
             Event::ChainAcknowledged { chain, digest, .. } => self.link.acknowledged.push((chain, digest)),
@@ -803,7 +834,8 @@ impl<'a> VerifyWalk<'a> {
             }));
         }
         self.check_trust()?;
-        let parted = self.parted.iter().filter_map(|(id, parted)| Some((id, parted.first?, parted.life()?)));
+        let parted =
+            self.parted.iter().filter_map(|(id, parted)| Some((id, parted.first?.seq, parted.life()?)));
         let lives = self.lives.iter().map(|(id, known)| (id, known.first, &known.life));
         let mut open: Vec<(u64, &str)> = lives
             .chain(parted)

@@ -1,7 +1,7 @@
 //! Containers of sessions: the sandbox asks for one, and an engine makes it.
 
 use ringfence_container::{Container, ContainerStartError};
-use ringfence_sandbox::{ContainerMaker, RunningContainer, SandboxStartError, Unsupported};
+use ringfence_sandbox::{ContainerMaker, RunningContainer, SandboxStartError, UnsupportedFeature};
 use ringfence_types::{Backend, ContainerRequest};
 
 /// Makes containers with the engine that each request names.
@@ -32,7 +32,7 @@ fn start_error(error: ContainerStartError) -> SandboxStartError {
     match error {
         ContainerStartError::Path(_) => SandboxStartError::Unsupported {
             backend: Backend::Container,
-            what: Unsupported::Root,
+            what: UnsupportedFeature::Root,
             reason: error.to_string(),
         },
         error => SandboxStartError::Container { hint: error.hint(), why: Box::new(error) },

@@ -17,9 +17,9 @@ use ringfence_sandbox::{
 use ringfence_scan::{LazyScanner, LazyStream, PauseLength, ScanOutput};
 use ringfence_types::{Access, Backend, ByteString, Limits, NetMode, PathDecision, Root};
 
-struct NoRules;
+struct RelayBenchRules;
 
-impl SurveyRules for NoRules {
+impl SurveyRules for RelayBenchRules {
     fn judge(&self, _relative: &Path) -> PathDecision {
         PathDecision::Open
     }
@@ -34,14 +34,14 @@ impl SurveyRules for NoRules {
     }
 }
 
-/// What a session puts there, without policy.
+/// The filter that a session puts on an output stream, without policy.
 #[derive(Debug)]
-struct Scanned {
+struct ScanFilter {
     stream: Option<LazyStream>,
     output: ScanOutput,
 }
 
-impl Scanned {
+impl ScanFilter {
     fn new() -> Self {
         Self { stream: Some(LazyScanner::default().stream_with_threads()), output: ScanOutput::default() }
     }
@@ -56,7 +56,7 @@ impl Scanned {
     }
 }
 
-impl StreamFilter for Scanned {
+impl StreamFilter for ScanFilter {
     fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> FilterAction {
         if let Some(stream) = &mut self.stream {
             stream.push(bytes, &mut self.output);
@@ -108,7 +108,7 @@ fn run(session: &mut Sandbox, command: &SandboxCommand, mode: &str) -> Result<Co
         timeout: None,
         output_bytes: u64::MAX,
     };
-    let (mut stdout, mut stderr) = (Scanned::new(), Scanned::new());
+    let (mut stdout, mut stderr) = (ScanFilter::new(), ScanFilter::new());
     match mode {
         "bare" => Ok(session.run(command, io)?),
         "scanned" => {
@@ -138,5 +138,5 @@ fn start(world: &Path, directory: &str) -> Result<Sandbox, Box<dyn Error>> {
         sweeper: None,
         container: None,
     };
-    Ok(Sandbox::start(&spec, &NoRules)?)
+    Ok(Sandbox::start(&spec, &RelayBenchRules)?)
 }

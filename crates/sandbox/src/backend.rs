@@ -2,7 +2,7 @@
 
 pub(crate) mod bubblewrap;
 pub(crate) mod container;
+pub(crate) mod external_and_none;
 pub(crate) mod landlock;
 pub(crate) mod native;
 pub mod seatbelt;
-pub(crate) mod uncontained;

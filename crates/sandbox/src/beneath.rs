@@ -2,7 +2,7 @@
 //!
 //! Every step goes from an open directory to one name in it with `O_NOFOLLOW`, so that nothing a command leaves behind leads the
 //! supervisor elsewhere. For one name that is what `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS` say, and it works also where there is
-//! no `openat2`: in a fence. What is in the way (a link, a FIFO, a file, a directory of somebody else) is moved aside under a
+//! no `openat2`: in a fence. What is in the way (a link, a FIFO, a file, a directory of another user) is moved aside under a
 //! name that says so; a directory that its owner cannot enter gets the owner's permissions back. Neither makes a start fail.
 
 use std::ffi::{OsStr, OsString};
@@ -77,42 +77,42 @@ pub fn remove_tree(parent: &Path, name: &OsStr) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = rustix::fs::open(parent, flags, Mode::empty())?;
     let top = match own_directory(above.as_fd(), name) {
-        Ok(Owned::Directory(top, _)) => top,
-        Ok(Owned::Other) => return Ok(rustix::fs::unlinkat(&above, name, AtFlags::empty())?),
+        Ok(EntryOwnership::Directory(top, _)) => top,
+        Ok(EntryOwnership::Other) => return Ok(rustix::fs::unlinkat(&above, name, AtFlags::empty())?),
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     };
     let mut moved = 0;
     loop {
-        let mut found = Found::Nothing;
+        let mut found = DirectoryContents::Empty;
         for name in names(&top)? {
-            found = Found::Something;
+            found = DirectoryContents::Entries;
             flatten(&top, &name, &mut moved)?;
         }
-        if found == Found::Nothing {
+        if found == DirectoryContents::Empty {
             return Ok(rustix::fs::unlinkat(&above, name, AtFlags::REMOVEDIR)?);
         }
     }
 }
 
 #[derive(PartialEq, Eq)]
-enum Found {
-    Nothing,
-    Something,
+enum DirectoryContents {
+    Empty,
+    Entries,
 }
 
 /// Removes one entry of the top; directories in it move up instead.
 fn flatten(top: &OwnedFd, name: &OsStr, moved: &mut u64) -> io::Result<()> {
     let directory = match own_directory(top.as_fd(), name) {
-        Ok(Owned::Directory(directory, _)) => directory,
-        Ok(Owned::Other) => return Ok(rustix::fs::unlinkat(top, name, AtFlags::empty())?),
+        Ok(EntryOwnership::Directory(directory, _)) => directory,
+        Ok(EntryOwnership::Other) => return Ok(rustix::fs::unlinkat(top, name, AtFlags::empty())?),
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     };
     for inner in names(&directory)? {
         // Moving a directory changes what is above it, which takes the right to write it.
         match own_directory(directory.as_fd(), &inner) {
-            Ok(Owned::Directory(..)) => loop {
+            Ok(EntryOwnership::Directory(..)) => loop {
                 *moved += 1;
                 let to = OsString::from(format!(".ringfence-removed-{moved}"));
                 match rustix::fs::renameat_with(&directory, &inner, top, &to, RenameFlags::NOREPLACE) {
@@ -120,7 +120,7 @@ fn flatten(top: &OwnedFd, name: &OsStr, moved: &mut u64) -> io::Result<()> {
                     done => break done?,
                 }
             },
-            Ok(Owned::Other) => rustix::fs::unlinkat(&directory, &inner, AtFlags::empty())?,
+            Ok(EntryOwnership::Other) => rustix::fs::unlinkat(&directory, &inner, AtFlags::empty())?,
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -128,7 +128,8 @@ fn flatten(top: &OwnedFd, name: &OsStr, moved: &mut u64) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(top, name, AtFlags::REMOVEDIR)?)
 }
 
-/// The names in a directory. What the kernel lists while entries go is not exact, so whoever empties a directory asks again.
+/// The names in a directory. KERNEL: a listing may miss entries while others are removed, so a caller that empties a
+/// directory lists it again until it is empty.
 fn names(directory: &OwnedFd) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -149,13 +150,13 @@ fn directory(above: BorrowedFd<'_>, name: &OsStr, path: &Path, repairs: &mut Rep
             Err(errno) => return Err(errno.into()),
         }
         match own_directory(above, name) {
-            Ok(Owned::Directory(directory, Permissions::Sufficient)) => return Ok(directory),
-            Ok(Owned::Directory(directory, Permissions::Restored)) => {
+            Ok(EntryOwnership::Directory(directory, Permissions::Sufficient)) => return Ok(directory),
+            Ok(EntryOwnership::Directory(directory, Permissions::Restored)) => {
                 repairs
                     .push(format!("`{}` had no permissions for its owner; they are back", shown(path, name)));
                 return Ok(directory);
             }
-            Ok(Owned::Other) => move_aside(above, name, path, repairs)?,
+            Ok(EntryOwnership::Other) => move_aside(above, name, path, repairs)?,
             // Replaced or removed while it was looked at.
             Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::STALE) => {}
             Err(errno) => return Err(errno.into()),
@@ -164,9 +165,9 @@ fn directory(above: BorrowedFd<'_>, name: &OsStr, path: &Path, repairs: &mut Rep
     Err(changing(&path.join(name)))
 }
 
-enum Owned {
+enum EntryOwnership {
     Directory(OwnedFd, Permissions),
-    /// Not a directory, or somebody else's.
+    /// Not a directory, or a directory of another user.
     Other,
 }
 
@@ -176,12 +177,12 @@ enum Permissions {
 }
 
 /// Opens a directory of our own, and gives its owner back what they need to work in it.
-fn own_directory(above: BorrowedFd<'_>, name: &OsStr) -> Result<Owned, Errno> {
+fn own_directory(above: BorrowedFd<'_>, name: &OsStr) -> Result<EntryOwnership, Errno> {
     let place = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let held = rustix::fs::openat(above, name, place, Mode::empty())?;
     let stat = rustix::fs::fstat(&held)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory || !is_own(&stat) {
-        return Ok(Owned::Other);
+        return Ok(EntryOwnership::Other);
     }
     let restored = stat.st_mode & OWNER != OWNER;
     if restored {
@@ -191,7 +192,10 @@ fn own_directory(above: BorrowedFd<'_>, name: &OsStr) -> Result<Owned, Errno> {
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::openat(&held, ".", flags, Mode::empty())?;
-    Ok(Owned::Directory(directory, if restored { Permissions::Restored } else { Permissions::Sufficient }))
+    Ok(EntryOwnership::Directory(
+        directory,
+        if restored { Permissions::Restored } else { Permissions::Sufficient },
+    ))
 }
 
 fn is_own(stat: &Stat) -> bool {

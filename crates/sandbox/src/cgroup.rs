@@ -81,7 +81,7 @@ impl Cgroups {
         created
     }
 
-    /// Those that somebody else has put a process into, as far as they hold it to `limits`. They are not ours to remove.
+    /// The groups of a process that a container engine made, as far as they hold it to `limits`. The engine removes them.
     pub(crate) fn of_process(pid: u32, limits: &Limits) -> Self {
         let membership = read(&format!("/proc/{pid}/cgroup"));
         let mounts = read("/proc/self/mountinfo");
@@ -94,7 +94,7 @@ impl Cgroups {
         Self { groups: groups.filter(|group| !group.controllers.is_empty()).collect() }
     }
 
-    /// Descriptors that put whoever writes `0` to them into the groups.
+    /// Descriptors of the groups: a process that writes `0` to one enters the group.
     pub(crate) fn entrances(&self) -> io::Result<Vec<OwnedFd>> {
         self.groups
             .iter()
@@ -195,8 +195,8 @@ impl Cgroup {
         }
     }
 
-    /// One after the other. What they start meanwhile is for the next round. Says how many there were; a group that is gone has
-    /// nobody in it.
+    /// Kills the members one after the other and returns how many there were. Processes that they start meanwhile are
+    /// for the next round. A group that is gone has no members.
     fn kill_members(&self) -> usize {
         let members = || read_numbers(&self.path.join("cgroup.procs"));
         let found = members();
@@ -205,7 +205,7 @@ impl Cgroup {
             let Ok(process) = rustix::process::pidfd_open(process, PidfdFlags::empty()) else {
                 continue;
             };
-            // Looked at again: the number may have been that of somebody else by the time it was opened.
+            // Checked again: another process may have got the number before it was opened.
             if members().contains(pid) {
                 let _gone = rustix::process::pidfd_send_signal(process, Signal::KILL);
             }
@@ -293,7 +293,7 @@ fn tcp_accounting(path: &Path, version: CgroupVersion, limits: &Limits) -> TcpAc
 
 const PREFIX: &str = "ringfence-";
 
-/// Whoever is killed takes a moment to go and may have started something just before.
+/// A killed process takes a moment to exit and may have started another just before.
 const KILL_ROUNDS: usize = 20;
 
 /// PID 1 and the leader of the call do not count against what a command may have.

@@ -55,7 +55,7 @@ impl ControlSocket {
         let _gone = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
-    /// `None`: nothing has arrived that nobody has read.
+    /// `None`: no unread message has arrived.
     pub(crate) fn try_receive(&self) -> Result<Option<ControlEvent>, Errno> {
         match self.read(RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN) => Ok(None),

@@ -40,7 +40,7 @@ pub struct FileTree<'r> {
     plots: Vec<OpenRoot>,
     /// Roots without access, which may lie inside others.
     closed: Vec<PathBuf>,
-    /// What of the roots is left to whoever asks.
+    /// The part of the roots that the caller may use.
     left: AllOrOnly<Subtree>,
 }
 
@@ -152,7 +152,7 @@ impl<'r> FileTree<'r> {
         Ok(Self { rules: &NoRules, plots, closed, left: AllOrOnly::Any })
     }
 
-    /// For somebody who may have only this of it, by where things really are.
+    /// Narrows the tree to the part that the caller may use, by where paths lead after links.
     pub fn leaving(self, left: AllOrOnly<Subtree>) -> Self {
         Self { left, ..self }
     }
@@ -253,7 +253,7 @@ impl<'r> FileTree<'r> {
         }
     }
 
-    /// Somebody would have to make directories first: what is above the first of them decides.
+    /// For a path whose directories do not exist yet: the nearest directory that does decides.
     fn refuse_new(&self, ask: &PathQuery<'_>) -> Result<(), FileError> {
         for above in ask.path.ancestors().skip(1) {
             match self.follow(&PathQuery { path: above, ..*ask }) {
@@ -305,14 +305,14 @@ impl<'r> FileTree<'r> {
         Ok(target)
     }
 
-    /// Where `path` leads, through links. The answer is a place in a root that is left to whoever asks, or no answer at all.
+    /// Where `path` leads, through links: a place in the part of a root that the caller may use. Any other is refused.
     fn resolve<'t>(&'t self, ask: &PathQuery<'_>) -> Result<LocatedFile<'t>, FileError> {
         let found = self.follow(ask)?;
         self.refuse_beyond(ask, found.plot, &found.relative)?;
         Ok(found)
     }
 
-    /// Where `path` leads, through links: a place in a root, which may be on the way to what is left to whoever asks.
+    /// Where `path` leads, through links: a place in a root, which may be above the part that the caller may use.
     fn follow<'t>(&'t self, ask: &PathQuery<'_>) -> Result<LocatedFile<'t>, FileError> {
         let (plot, relative) = self.locate(ask, ask.path)?;
         self.refuse_masked_links(ask, &plot.ground.path.join(&relative))?;

@@ -1,9 +1,9 @@
 //! A git configuration file, read exactly as git reads it.
 //!
-//! It decides what git runs, so being nearly right is not enough: what this reader skips and git does not would be a
-//! setting that nobody has seen. It follows git's own parser character by character; where git gives up, so does it.
+//! The configuration decides what git runs, so being nearly right is not enough: a setting that git reads and this reader
+//! skips is never checked. The reader follows git's own parser character by character; where git gives up, so does it.
 //!
-//! It also gives up at a zero byte, where git does not: git reads on and then takes every name for a C string, so that
+//! The reader also gives up at a zero byte, where git does not: git reads on and takes every name for a C string, so that
 //! `[core "fsmonitor\0"] bare = x` sets `core.fsmonitor`. No git writes such a file.
 
 use std::ops::Range;
@@ -44,18 +44,18 @@ impl GitSetting {
 }
 
 pub fn parse(content: &[u8]) -> GitConfig {
-    let Located { settings, bad } = locate(content);
+    let LocatedSettings { settings, bad } = locate(content);
     GitConfig { settings: settings.into_iter().map(|(setting, _)| setting).collect(), bad }
 }
 
-/// The settings of a file, each with the bytes that say it, and the first line that git refuses.
+/// The settings of a file, each with its place in the file, and the first line that git refuses.
 #[derive(Debug, Default)]
-pub(crate) struct Located {
+pub(crate) struct LocatedSettings {
     pub(crate) settings: Vec<(GitSetting, Range<usize>)>,
     pub(crate) bad: Option<BadLine>,
 }
 
-pub(crate) fn locate(content: &[u8]) -> Located {
+pub(crate) fn locate(content: &[u8]) -> LocatedSettings {
     let mut located = locate_all(content);
     if let Some(zero) = content.iter().position(|byte| *byte == 0) {
         located.settings.retain(|(_, span)| span.end <= zero);
@@ -71,10 +71,10 @@ pub(crate) fn has_zero_byte(content: &[u8]) -> bool {
     content.contains(&0)
 }
 
-fn locate_all(content: &[u8]) -> Located {
+fn locate_all(content: &[u8]) -> LocatedSettings {
     let mut reader =
         GitConfigReader { rest: content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content), line: 1 };
-    let mut config = Located::default();
+    let mut config = LocatedSettings::default();
     let mut stem = (Vec::new(), None);
     loop {
         let start = content.len() - reader.rest.len();

@@ -27,7 +27,7 @@ pub use at::{After, Before, before};
 pub(crate) use journal::repair;
 pub(crate) use other_systems::files_of;
 pub use watch::WatchError;
-pub(crate) use watch::{Covered, Watch};
+pub(crate) use watch::{CoveredPaths, Watch};
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ use ringfence_types::{ByteString, HeldChange, RuleId};
 
 use crate::survey::{Candidate, Patience, RootHandle, SurveyError, seek};
 use examine::{ExaminationMode, Scene};
-use finding::{Accepted, Finding, FindingKind};
+use finding::{AcceptedPrints, Finding, FindingKind};
 
 /// Looks are repeated while they uncover more: a directory that could not be listed, and what is in it.
 const ROUNDS: usize = 64;
@@ -55,7 +55,7 @@ struct Places {
     fixed: BTreeSet<PathBuf>,
     /// Where the user's own configuration sends git for hooks, from the checkout of every repository.
     hooks_of_user: Vec<PathBuf>,
-    accepted: Accepted,
+    accepted: AcceptedPrints,
     at_most: Duration,
 }
 
@@ -87,13 +87,13 @@ impl Places {
 
     /// Makes everything that is new ineffective, and says what. Directories that were only opened come last: a record and a
     /// sentence name a part of many.
-    fn clear(&self) -> Cleared {
+    fn clear(&self) -> ClearResult {
         let mut cleared = self.clear_in_rounds();
         cleared.changes.sort_by_key(|change| change.rule == FindingKind::Closed.rule());
         cleared
     }
 
-    fn clear_in_rounds(&self) -> Cleared {
+    fn clear_in_rounds(&self) -> ClearResult {
         let patience = Patience::of(self.at_most);
         let mut changes = Vec::new();
         let mut before = Vec::new();
@@ -103,7 +103,7 @@ impl Places {
                 Err(error) => return self.unfinished(changes, ringfence_types::chain(&error)),
             };
             if findings.is_empty() {
-                return Cleared { changes, end: ClearedEnd::Clean };
+                return ClearResult { changes, end: ClearedEnd::Clean };
             }
             if findings == before {
                 return self.unfinished(changes, self.still_there(&findings));
@@ -122,17 +122,17 @@ impl Places {
         format!("it is still there or was made again: {}", named.collect::<Vec<_>>().join(" | "))
     }
 
-    fn unfinished(&self, mut changes: Vec<HeldChange>, why: String) -> Cleared {
+    fn unfinished(&self, mut changes: Vec<HeldChange>, why: String) -> ClearResult {
         let path =
             self.grounds.first().map(|ground| ByteString::from(ground.path.as_path())).unwrap_or_default();
         let what = format!("it could not be looked through to the end: {why}");
         // First: a record and a sentence name a part of many.
         changes.insert(0, HeldChange { path, rule: RuleId::HeldUnfinished.into(), what, kept: None });
-        Cleared { changes, end: ClearedEnd::Unfinished { why } }
+        ClearResult { changes, end: ClearedEnd::Unfinished { why } }
     }
 }
 
-struct Cleared {
+struct ClearResult {
     changes: Vec<HeldChange>,
     end: ClearedEnd,
 }
@@ -143,7 +143,7 @@ enum ClearedEnd {
     Unfinished { why: String },
 }
 
-/// Nobody knows whether programs of the host would execute what is there.
+/// The roots were not looked through to the end: they may have something that programs of the host would execute.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("what was left for programs of the host to execute could not be looked through to the end: {why}")]
 pub struct ExaminationError {

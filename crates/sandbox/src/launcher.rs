@@ -19,7 +19,7 @@ pub(crate) fn image() -> io::Result<&'static OwnedFd> {
     Ok(SEALED.get_or_init(|| fd))
 }
 
-/// The launcher itself, for whoever cannot take a descriptor.
+/// The content of the launcher, for a container: it gets a file, because no descriptor reaches it.
 pub(crate) fn bytes() -> &'static [u8] {
     IMAGE
 }

@@ -49,7 +49,7 @@ pub use relay::{
     CommandExit, CommandIo, FilterAction, IdleSpan, OutputTarget, PauseGuard, RelayPause, SignalForward,
     StdinSource, StreamFilter, StreamFilters,
 };
-pub use sandbox::{CommandRunError, JobId, Sandbox, SandboxJob, SandboxStartError, Unsupported};
+pub use sandbox::{CommandRunError, JobId, Sandbox, SandboxJob, SandboxStartError, UnsupportedFeature};
 pub use spec::{
     HOME_INSIDE, HostView, SECRETS_INSIDE, SandboxCommand, SandboxSpec, SecretFile, SkeletonFile,
 };

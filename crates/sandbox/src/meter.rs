@@ -41,7 +41,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 
 /// What is counted besides file locks, and how much of it there may be. File locks are in no control group.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Metered {
+pub(crate) enum MeterScope {
     /// A control group counts the rest.
     LocksAlone,
     Pages(PageLimits),
@@ -75,11 +75,11 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// `init` is PID 1 of the session or what stands in for it.
-    pub(crate) fn start(init: &OwnedFd, metered: Metered) -> io::Result<Self> {
+    pub(crate) fn start(init: &OwnedFd, scope: MeterScope) -> io::Result<Self> {
         let init = pid_of(init)?;
         let hits = Arc::<Mutex<BTreeSet<u64>>>::default();
         let (stop, stopped) = mpsc::channel();
-        let watch = Watch { init, metered, hits: Arc::clone(&hits) };
+        let watch = MeterLoop { init, scope, hits: Arc::clone(&hits) };
         let rounds = move || watch.until(&stopped);
         let thread = std::thread::Builder::new().name("ringfence-meter".to_owned()).spawn(rounds)?;
         Ok(Self { hits, stop: Some(stop), thread: Some(thread) })
@@ -95,20 +95,20 @@ impl Drop for Meter {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // A panic in it has nothing to say here: the session has ended.
+            // The session has ended, so a panic of its meter has no consequence.
             let _ended = thread.join();
         }
     }
 }
 
-struct Watch {
+struct MeterLoop {
     init: u32,
-    metered: Metered,
+    scope: MeterScope,
     /// Calls that were ended here.
     hits: Arc<Mutex<BTreeSet<u64>>>,
 }
 
-impl Watch {
+impl MeterLoop {
     fn until(&self, stopped: &Receiver<()>) {
         let (mut look, mut rest) = (LastLook::begun(Instant::now()), ROUND);
         let mut counted = Instant::now();
@@ -118,7 +118,7 @@ impl Watch {
                 self.end_lockers();
                 look = LastLook::begun(began);
             }
-            if let Metered::Pages(limits) = self.metered
+            if let MeterScope::Pages(limits) = self.scope
                 && counted.elapsed() >= rest
             {
                 let began = Instant::now();
@@ -146,7 +146,7 @@ impl Watch {
     }
 
     fn end(&self, call: &Call) {
-        // Before the kill: who hears of the end asks why.
+        // Before the kill: the relay asks for the reason as soon as the call has ended.
         self.hits.lock().unwrap_or_else(PoisonError::into_inner).extend(call.id);
         call.kill();
     }

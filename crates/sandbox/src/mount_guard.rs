@@ -35,8 +35,8 @@ pub(crate) const ROUND: Duration = Duration::from_millis(25);
 /// Looking must not cost more than a small part of a processor, however much there is to look at.
 const PATHS_PER_ROUND: usize = 500;
 
-/// Looks after the held paths of one session: whoever attends a command calls [`MountGuard::look`] every [`ROUND`]; while
-/// commands run in the background a thread does.
+/// Checks the held paths of one session: the relay of a foreground command calls [`MountGuard::check`] every [`ROUND`];
+/// while commands run in the background, a thread does.
 #[derive(Debug)]
 pub(crate) struct MountGuard {
     watch: Arc<Mutex<GuardState>>,

@@ -1,5 +1,5 @@
-//! The network of `--net filtered`: a namespace without any interface but loopback, and sockets in it, the doors,
-//! that the supervisor holds. What is inside reaches the doors and nothing else, and nobody else reaches them.
+//! The network of `--net filtered`: a namespace without any interface but loopback, and listening sockets in it, the
+//! *doors*, that the supervisor holds. Processes inside reach the doors and nothing else; no process outside reaches them.
 //!
 //! ```text
 //!  inside                                             outside
@@ -27,7 +27,7 @@ pub(crate) const TRANSPARENT_PORT: u16 = 1023;
 pub(crate) const DNS_PORT: u16 = 53;
 
 /// What a sandbox has besides loopback, so that libraries find a source address and ask for both families. The first
-/// is for documentation and the second private, so neither is anybody else's.
+/// is for documentation and the second private, so no other host has either.
 pub(crate) const OWN_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(crate) const OWN_V6: Ipv6Addr = Ipv6Addr::new(0xfd72, 0x696e, 0x6766, 0, 0, 0, 0, 1);
 

@@ -7,7 +7,7 @@
 //!
 //! - `.list`: what was made. An entry is written *before* its placeholder, so that a killed session leaves nothing
 //!   unknown: the next session in the root takes it over and removes it at its end, or [`sweep`] does.
-//! - `.lock`: held shared by every session for its life. Whoever gets it exclusively is alone.
+//! - `.lock`: held shared by every session for its life. A process that gets it exclusively is alone.
 //! - `.turn`: held exclusively while the other two are looked at or changed.
 //!
 //! Sessions with another state directory, of another user or in another container have another registry. They see each
@@ -43,7 +43,7 @@ mod mark;
 mod presence;
 
 use file_lock::FileLock;
-use presence::{Clearing, Watched};
+use presence::{ClearingMarks, WatchMark};
 
 /// The placeholders of one session. Dropping it removes them, unless another session still needs them.
 #[derive(Debug)]
@@ -111,8 +111,8 @@ impl PlaceholderSet {
         Ok(overlap)
     }
 
-    /// Makes what the survey found absent, and strikes from it what nobody can make. On an error, dropping removes
-    /// what was made so far.
+    /// Makes what the survey found absent, and strikes from it what cannot be made on this file system. On an error,
+    /// dropping removes what was made so far.
     pub fn fill(&mut self, root: &mut SurveyedRoot) -> Result<PlaceholderOutcome, PlaceholderError> {
         let outcome = self.hold(&root.path, &root.absent)?;
         if let Some(held) = self.roots.iter_mut().find(|held| held.path == root.path) {
@@ -185,7 +185,7 @@ struct RegistryLease {
     registry: PlaceholderRegistry,
     /// Shared.
     lock: FileLock,
-    watched: Option<Watched>,
+    watched: Option<WatchMark>,
     /// What was there when this session came. Some of it may be placeholders of sessions with another registry.
     met: Vec<PathBuf>,
 }
@@ -196,7 +196,7 @@ impl RegistryLease {
         let registry = PlaceholderRegistry::of(registry_dir, root);
         let _turn = registry.take_turn()?;
         let lock = registry.lock("lock", FlockOperation::LockShared)?;
-        let watched = Watched::mark(root)?;
+        let watched = WatchMark::mark(root)?;
         Ok(Self { path: root.to_owned(), root: fd, registry, lock, watched, met: Vec::new() })
     }
 
@@ -252,7 +252,7 @@ impl RegistryLease {
 
     /// Removes the placeholders of sessions that have ended before this one and left them for its sake.
     fn remove_met(&self) {
-        let mut clearing = Clearing::default();
+        let mut clearing = ClearingMarks::default();
         // A session that came later may have made names at the top that this one knows nothing of.
         let later = self.names_at_top();
         let mut met: Vec<&PathBuf> = self.met.iter().chain(&later).collect();
@@ -388,10 +388,10 @@ impl PlaceholderRegistry {
     fn remove_listed(&self) -> Result<usize, PlaceholderError> {
         let Some((root, entries)) = parse(&self.content()?) else { return Ok(0) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // Not through a link: somebody may have put one where the root was.
+        // Not through a link: a command may have put one where the root was.
         let opened =
             rustix::fs::openat2(rustix::fs::CWD, &root, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
-        let mut clearing = Clearing::default();
+        let mut clearing = ClearingMarks::default();
         let (mut staying, free): (Vec<PlaceholderEntry>, Vec<PlaceholderEntry>) =
             entries.into_iter().partition(|entry| clearing.is_seen(&root, &entry.path));
         let mut removed = 0;
@@ -535,7 +535,7 @@ fn clear(parent: &OwnedFd, name: &OsStr) {
     }
 }
 
-/// The placeholder at `path`, whoever made it.
+/// The placeholder at `path`, no matter which session made it.
 fn marked_at(root: BorrowedFd<'_>, path: &Path) -> Option<PlaceholderEntry> {
     let (parent, name) = parent_of(root, path).ok()?;
     if !mark::is_on(&parent, &name) {

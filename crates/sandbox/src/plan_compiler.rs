@@ -144,7 +144,7 @@ pub(crate) fn bare(spec: &SandboxSpec, ground: &CompileContext<'_>) -> Result<Ve
     Ok(plan.encoder.finish())
 }
 
-/// What goes into a plan whose namespaces and mounts somebody else has made (`bubblewrap`).
+/// The plan for a sandbox whose namespaces and mounts `bubblewrap` has made.
 pub(crate) fn seal_only(
     spec: &SandboxSpec,
     surveyed: &[SurveyedRoot],
@@ -170,7 +170,7 @@ pub(crate) fn seal_only(
     Ok(plan.encoder.finish())
 }
 
-/// The network of a sandbox whose namespaces somebody else has made, loopback included.
+/// The plan for the network of a sandbox whose namespaces another program has made, loopback included.
 pub(crate) fn outfit(netfilter: Netfilter) -> Vec<u8> {
     let mut plan = PlanBuilder::default();
     NetnsSetup::new(netfilter).operations().for_each(|op| plan.push(&op));

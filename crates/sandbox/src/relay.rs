@@ -175,13 +175,13 @@ fn caller_terminal<'a>(io: &CommandIo<'a>) -> Option<BorrowedFd<'a>> {
 /// Runs the loop until the command has ended and its output has been delivered.
 pub(crate) fn relay_command(
     session: &Sandbox,
-    mailbox: &CommandMessages<'_>,
+    messages: &CommandMessages<'_>,
     wiring: CommandPipes,
     io: CommandIo<'_>,
     filters: Option<StreamFilters<'_>>,
 ) -> Result<CommandExit, CommandRunError> {
     let attended = session.hold().attend().map_err(CommandRunError::Relay)?;
-    let mut attendance = RelayLoop::new(mailbox, attended, wiring, io);
+    let mut attendance = RelayLoop::new(messages, attended, wiring, io);
     if let Some(filters) = filters {
         attendance.stdout.filter_by(filters.stdout);
         attendance.stderr.filter_by(filters.stderr);
@@ -218,7 +218,7 @@ fn timespec(duration: Duration) -> Timespec {
 }
 
 struct RelayLoop<'a> {
-    mailbox: &'a CommandMessages<'a>,
+    messages: &'a CommandMessages<'a>,
     attended: AttachedRelay,
     id: u64,
     started: Instant,
@@ -231,7 +231,7 @@ struct RelayLoop<'a> {
     errno: Option<i32>,
     status: Option<i32>,
     tmp_full: Option<LimitName>,
-    /// Somebody is asked something at the same terminal.
+    /// A person is asked something at the same terminal.
     held: bool,
     /// When to see whether the host has replaced something that is held.
     look_at: Instant,
@@ -250,7 +250,7 @@ struct KillSchedule {
 
 impl<'a> RelayLoop<'a> {
     fn new(
-        mailbox: &'a CommandMessages<'a>,
+        messages: &'a CommandMessages<'a>,
         attended: AttachedRelay,
         wiring: CommandPipes,
         io: CommandIo<'a>,
@@ -258,9 +258,9 @@ impl<'a> RelayLoop<'a> {
         let started = Instant::now();
         let caller_terminal = caller_terminal(&io);
         Self {
-            mailbox,
+            messages,
             attended,
-            id: mailbox.id(),
+            id: messages.id(),
             started,
             stdin: StdinPump::new(io.stdin, wiring.stdin),
             stdout: OutputPump::new("stdout", wiring.stdout, io.stdout, io.output_bytes),
@@ -312,7 +312,7 @@ impl<'a> RelayLoop<'a> {
 
     fn wait(&self, session: &Sandbox) -> Result<PollReady, CommandRunError> {
         // After the command has ended nothing more is expected: the socket would only report its end again and again.
-        let words: &[BorrowedFd<'_>] = &[session.control(), self.mailbox.bell()];
+        let words: &[BorrowedFd<'_>] = &[session.control(), self.messages.wakeup()];
         let words = if self.status.is_none() { words } else { &[] };
         let mut fds: Vec<PollFd<'_>> =
             words.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
@@ -320,7 +320,7 @@ impl<'a> RelayLoop<'a> {
         let streams = [self.stdin.interest(), self.stdout.interest(), self.stderr.interest()];
         let streams = streams.into_iter().flatten().filter(|_| !self.held);
         fds.extend(streams.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
-        fds.push(PollFd::from_borrowed_fd(self.attended.bell(), PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(self.attended.wakeup(), PollFlags::IN));
         match rustix::event::poll(&mut fds, self.time_left(session).as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(CommandRunError::Relay(errno.into())),
@@ -343,7 +343,7 @@ impl<'a> RelayLoop<'a> {
     }
 
     fn handle_message(&mut self, session: &Sandbox) -> Result<(), CommandRunError> {
-        match session.next_event(self.mailbox)? {
+        match session.next_event(self.messages)? {
             Some((ControlMessage::Terminal { id }, Some(master))) if id == self.id => self.adopt(&master),
             Some((ControlMessage::NotExecuted { id, errno }, _)) if id == self.id => {
                 self.errno = i32::try_from(errno).ok();
@@ -358,7 +358,8 @@ impl<'a> RelayLoop<'a> {
         }
     }
 
-    /// Everything of the call is dead: what it wrote is in the pipes, and whoever still holds one is not part of it.
+    /// Every process of the call is dead and what it wrote is in the pipes. A process that still holds one is not part of
+    /// the call.
     fn ended(&mut self, status: i32) {
         self.status = Some(status);
         self.stdin.close();

@@ -21,10 +21,10 @@ use crate::backend::container::ContainerPool;
 use crate::backend::native::WorkspaceState;
 use crate::cgroup::{Cgroups, Hits};
 use crate::control_socket::{self, ControlEvent, ControlSocket};
-use crate::held::{self, Covered, ExaminationError, Watch, WatchError};
+use crate::held::{self, CoveredPaths, ExaminationError, Watch, WatchError};
 use crate::launch_sequence::{OuterProcess, SealedInit};
 use crate::message_demux::{CommandMessages, InitMessage, MessageDemux};
-use crate::meter::{self, MemoryFiles, Meter, Metered, PageLimits};
+use crate::meter::{self, MemoryFiles, Meter, MeterScope, PageLimits};
 use crate::mount_guard::MountGuard;
 use crate::netns::ProxySockets;
 use crate::placeholders::{PlaceholderError, PlaceholderSet};
@@ -61,7 +61,7 @@ pub enum SandboxStartError {
     #[error("the backend `{backend}` is not available: {reason}")]
     Unavailable { backend: Backend, reason: String },
     #[error("the backend `{backend}` cannot be used for this: {reason}")]
-    Unsupported { backend: Backend, what: Unsupported, reason: String },
+    Unsupported { backend: Backend, what: UnsupportedFeature, reason: String },
     #[error("the backend `container` is not available")]
     Container {
         #[source]
@@ -72,7 +72,7 @@ pub enum SandboxStartError {
 
 /// What a backend does not do on any machine. That it was asked for is answered with a no: nothing has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsupported {
+pub enum UnsupportedFeature {
     FilteredNetwork,
     ClosedRoot,
     SecretFile,
@@ -84,7 +84,7 @@ pub enum Unsupported {
 impl SandboxStartError {
     fn unfiltered(backend: Backend) -> Self {
         let reason = "it cannot filter the network, because it makes no network namespace".to_owned();
-        Self::Unsupported { backend, what: Unsupported::FilteredNetwork, reason }
+        Self::Unsupported { backend, what: UnsupportedFeature::FilteredNetwork, reason }
     }
 
     /// What would change the answer.
@@ -103,7 +103,7 @@ impl SandboxStartError {
             Self::Step { step: LaunchStep::Landlock, .. } => {
                 Some("Landlock needs Linux 5.13 with CONFIG_SECURITY_LANDLOCK and `landlock` in the lsm= list".to_owned())
             }
-            Self::Unsupported { what: Unsupported::FilteredNetwork, .. } => {
+            Self::Unsupported { what: UnsupportedFeature::FilteredNetwork, .. } => {
                 Some("use --backend native or bubblewrap, or --net none".to_owned())
             }
             Self::Container { hint, .. } => hint.clone(),
@@ -205,12 +205,12 @@ pub struct Sandbox {
     /// After all of these: its last look finds nothing that still changes.
     watch: Option<Watch>,
     /// Until [`Watch`] has it.
-    covered: Option<Covered>,
+    covered: Option<CoveredPaths>,
     posture: Posture,
     doors: Option<ProxySockets>,
     hold: RelayPause,
     notes: Vec<String>,
-    post: MessageDemux,
+    demux: MessageDemux,
     last_call: AtomicU64,
     jobs: Mutex<Vec<SandboxJob>>,
     /// The files of commands that have not been executed yet, by the number of the call.
@@ -238,12 +238,12 @@ impl Sandbox {
         pool: Option<&ContainerPool>,
     ) -> Result<Self, SandboxStartError> {
         if let Some(reason) = spec.cannot_close() {
-            let what = Unsupported::ClosedRoot;
+            let what = UnsupportedFeature::ClosedRoot;
             return Err(SandboxStartError::Unsupported { backend: spec.backend, what, reason });
         }
         if let Some(secret) = spec.homeless_secret() {
             let reason = format!("it has no place of its own for the secret file `{}`", secret.name);
-            let what = Unsupported::SecretFile;
+            let what = UnsupportedFeature::SecretFile;
             return Err(SandboxStartError::Unsupported { backend: spec.backend, what, reason });
         }
         let span = tracing::debug_span!("start", backend = %spec.backend).entered();
@@ -255,9 +255,9 @@ impl Sandbox {
             Backend::Container => backend::container::start(spec, rules, pool),
             backend if spec.net == NetMode::Filtered => Err(SandboxStartError::unfiltered(backend)),
             Backend::Landlock => backend::landlock::start(spec),
-            Backend::External | Backend::None => backend::uncontained::start(spec),
+            Backend::External | Backend::None => backend::external_and_none::start(spec),
         };
-        let started = started.and_then(|session| session.metered(spec));
+        let started = started.and_then(|session| session.with_meter(spec));
         drop(span);
         let started = started.and_then(|session| session.watched(spec, repaired));
         match &started {
@@ -296,12 +296,12 @@ impl Sandbox {
             cgroups: sealed.cgroups,
             placeholders: surroundings.placeholders,
             watch: None,
-            covered: Some(Covered::by(&surroundings.survey)),
+            covered: Some(CoveredPaths::by(&surroundings.survey)),
             posture,
             doors: sealed.doors,
             hold: RelayPause::default(),
             notes: surroundings.survey.notes,
-            post: MessageDemux::default(),
+            demux: MessageDemux::default(),
             last_call: AtomicU64::new(0),
             jobs: Mutex::default(),
             approved: Mutex::default(),
@@ -309,7 +309,7 @@ impl Sandbox {
     }
 
     /// Has the memory of what runs here counted, where the kernel does not.
-    fn metered(mut self, spec: &SandboxSpec) -> Result<Self, SandboxStartError> {
+    fn with_meter(mut self, spec: &SandboxSpec) -> Result<Self, SandboxStartError> {
         let files = if spec.is_constructed() { MemoryFiles::Own } else { MemoryFiles::OfHost };
         let pages = PageLimits {
             memory_bytes: spec.limits.memory_bytes,
@@ -317,8 +317,8 @@ impl Sandbox {
             files,
         };
         let by_kernel = self.cgroups.controls("memory");
-        let metered = if by_kernel { Metered::LocksAlone } else { Metered::Pages(pages) };
-        match Meter::start(&self.init.pidfd, metered) {
+        let scope = if by_kernel { MeterScope::LocksAlone } else { MeterScope::Pages(pages) };
+        match Meter::start(&self.init.pidfd, scope) {
             Ok(meter) => self.meter = Some(meter),
             // An engine may have put it where its processes cannot be seen from here, which its posture says.
             Err(error) if by_kernel && spec.backend == Backend::Container => {
@@ -347,7 +347,7 @@ impl Sandbox {
         }
     }
 
-    /// Changes that were held since the last time somebody asked.
+    /// The changes that were held since the last call.
     pub fn take_held(&self) -> Vec<HeldChange> {
         self.watch.as_ref().map(Watch::untold).unwrap_or_default()
     }
@@ -372,7 +372,7 @@ impl Sandbox {
         self.attend(command, io, None)
     }
 
-    /// As [`Sandbox::run`], with somebody who looks at the output before it is delivered.
+    /// As [`Sandbox::run`], with filters that see the output before it is delivered.
     pub fn run_filtered(
         &self,
         command: &SandboxCommand,
@@ -382,7 +382,7 @@ impl Sandbox {
         self.attend(command, io, Some(filters))
     }
 
-    /// Whatever became of the command, what it made is looked at before anybody learns of it.
+    /// However the command ends, the files that it made are examined before the caller gets the result.
     fn attend(
         &self,
         command: &SandboxCommand,
@@ -393,7 +393,7 @@ impl Sandbox {
         watch.enter().map_err(CommandRunError::Relay)?;
         let finished = self.attend_command(command, io, filters);
         if !matches!(finished, Ok(_) | Err(CommandRunError::Nul | CommandRunError::Empty)) {
-            // Nobody knows what still runs.
+            // Processes of the command may still run.
             self.end();
         }
         let looked = watch.leave();
@@ -413,12 +413,12 @@ impl Sandbox {
         }
         let wiring = relay::CommandPipes::new(&io).map_err(CommandRunError::Relay)?;
         let id = self.next_id();
-        let mailbox = self.post.open(id).map_err(CommandRunError::Relay)?;
+        let messages = self.demux.open(id).map_err(CommandRunError::Relay)?;
         let hits = self.cgroups.hits();
         self.request(id, command, &wiring.ask, &wiring.inside())?;
         let wiring = wiring.close_inside();
         let span = tracing::debug_span!("command", id).entered();
-        let finished = relay::relay_command(self, &mailbox, wiring, io, filters);
+        let finished = relay::relay_command(self, &messages, wiring, io, filters);
         drop(span);
         // Still there where the command was never executed.
         drop(self.all_approved().remove(&id));
@@ -504,24 +504,24 @@ impl Sandbox {
         self.control.as_fd()
     }
 
-    /// The next message for a command in the foreground, once somebody has read it; what is for others is passed on.
+    /// The next message for a command in the foreground, if one has arrived. Messages for other commands go to their queues.
     pub(crate) fn next_event(
         &self,
-        mailbox: &CommandMessages<'_>,
+        messages: &CommandMessages<'_>,
     ) -> Result<Option<InitMessage>, CommandRunError> {
-        if let Some(letter) = mailbox.collect() {
-            return Ok(Some(letter));
+        if let Some(message) = messages.collect() {
+            return Ok(Some(message));
         }
         match self.read_for_all() {
-            Ok(_read) => Ok(mailbox.collect()),
+            Ok(_read) => Ok(messages.collect()),
             // What was said before the end counts.
-            Err(ended) => mailbox.collect().map(Some).ok_or(ended),
+            Err(ended) => messages.collect().map(Some).ok_or(ended),
         }
     }
 
     /// Reads one message, if there is one, and puts it where it belongs.
     fn read_for_all(&self) -> Result<bool, CommandRunError> {
-        let reading = self.post.reading();
+        let reading = self.demux.reading();
         let (message, fd) = match self.control.try_receive().map_err(CommandRunError::Control)? {
             None => return Ok(false),
             Some(ControlEvent::Message(message, fd)) => (message, fd),
@@ -534,7 +534,7 @@ impl Sandbox {
             ControlMessage::Terminal { id }
             | ControlMessage::NotExecuted { id, .. }
             | ControlMessage::Exited { id, .. } => {
-                self.post.deliver(id, (message, fd));
+                self.demux.deliver(id, (message, fd));
             }
             _ => {}
         }
@@ -668,7 +668,7 @@ pub(crate) struct InitProcess {
 pub(crate) enum InitRole {
     /// When it dies the kernel kills everything inside.
     PidOne,
-    /// When it dies nobody does: it must be let finish.
+    /// When it dies no other process does: it must be let finish.
     StandIn,
 }
 

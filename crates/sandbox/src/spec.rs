@@ -31,7 +31,7 @@ pub struct SandboxSpec {
     pub limits: Limits,
     /// Files laid into the read-only system, for example a `gitconfig` with the operator's name.
     pub files: Vec<SkeletonFile>,
-    /// Files that nobody outside sees. Only a constructed root has a place for them.
+    /// Files that no process outside sees. Only a constructed root has a place for them.
     pub secrets: Vec<SecretFile>,
     /// Where placeholders of protected paths are registered; outside every root.
     pub registry: PathBuf,
@@ -60,7 +60,7 @@ pub struct SkeletonFile {
     pub content: Vec<u8>,
 }
 
-/// A file below `SECRETS_INSIDE` that the user inside can read and nobody can write.
+/// A file below `SECRETS_INSIDE` that the user inside can read and no process can write.
 #[derive(Clone)]
 pub struct SecretFile {
     /// One component.

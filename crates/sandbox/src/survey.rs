@@ -23,7 +23,7 @@
 //! - `hooks`, `config`, `config.worktree`, `commondir` of every git directory, every module below `modules/` and every
 //!   `worktrees/*/modules/`; `gitdir`, `commondir`, `config.worktree` of every linked worktree. A missing `commondir` is
 //!   held by one that says `.`, which git reads as "here".
-//! - `modules` where there is none, and the directory of each module that `.gitmodules` names and nobody has
+//! - `modules` where there is none, and the directory of each module that `.gitmodules` names and that is not
 //!   initialised: git would adopt a prepared one, with its hooks, at the next `submodule update`.
 //! - what the configuration itself points at inside the workspace: `core.hooksPath` (and the directory above it for
 //!   husky's `_`) and `include.path`.

@@ -22,7 +22,7 @@ pub fn close_on_exec(fd: RawFd) -> Result<()> {
     check(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC) }).map(drop)
 }
 
-/// The process that connected to a Unix socket, whoever has its number by now.
+/// The process that connected to a Unix socket, also when another process has its number by now.
 pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd> {
     const SO_PEERPIDFD: c_int = 77;
     let mut fd: c_int = -1;

@@ -148,7 +148,7 @@ fn stays_visible(target: &Path) -> bool {
     real.starts_with("etc") || SYSTEM_DIRECTORIES.iter().any(|directory| real.starts_with(directory))
 }
 
-/// The `passwd` and `group` files of a sandbox: root, the caller, nobody.
+/// The `passwd` and `group` files of a sandbox: `root`, the caller, `nobody`.
 pub(crate) fn accounts(uid: u32, gid: u32, home: &str) -> (String, String) {
     let name = account_name(Path::new("/etc/passwd"), uid).unwrap_or_else(|| "agent".to_owned());
     let group = account_name(Path::new("/etc/group"), gid).unwrap_or_else(|| name.clone());

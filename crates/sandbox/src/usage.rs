@@ -99,7 +99,8 @@ impl Count {
         }
     }
 
-    /// Nothing can be put into a directory that nobody may write. For the rest, no answer counts as the worst.
+    /// Marks a directory that could not be counted. One that this user may not write cannot take up space; any other counts
+    /// as unseen.
     fn miss(&mut self, root: &Path, top: &OwnedFd, relative: &[u8]) {
         let relative = OsStr::from_bytes(if relative.is_empty() { b"." } else { relative });
         let closed =

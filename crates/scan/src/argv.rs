@@ -77,7 +77,7 @@ pub(crate) fn redacted<A: AsRef<[u8]>>(
         let arg = arg.as_ref();
         let secret = expected.take().and_then(|part| as_value(arg, part)).or_else(|| own_value(arg, index));
         expected = if secret.is_none() && index > 0 { expects(program, arg) } else { None };
-        let option = |start: usize| by_option((arg, start), scanner);
+        let option = |start: usize| by_option(arg, start, scanner);
         let (shown, found) = secret.map_or_else(|| by_shape(arg), option);
         clean.push(shown);
         findings.extend(found.into_iter().map(|finding| (index, finding)));
@@ -159,7 +159,7 @@ fn without(shown: &[u8], unchanged: &[u8], place: Range<usize>, mark: &str) -> V
 }
 
 /// Treats everything from `start` on as the secret.
-fn by_option((arg, start): (&[u8], usize), scanner: &impl ArgRedactor) -> (Vec<u8>, Vec<Finding>) {
+fn by_option(arg: &[u8], start: usize, scanner: &impl ArgRedactor) -> (Vec<u8>, Vec<Finding>) {
     let mut shown = arg.get(..start).unwrap_or_default().to_vec();
     shown.extend_from_slice(mark(OPTION).as_bytes());
     let finding = Finding {

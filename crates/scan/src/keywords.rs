@@ -121,7 +121,7 @@ impl KeywordSet {
                 None => group.iter().fold(0, |hit, number| hit | self.knows(*number)),
             };
             if hit != 0 {
-                self.group(bytes, (at, group), hits);
+                self.group(bytes, at, group, hits);
             }
         }
     }
@@ -132,7 +132,7 @@ impl KeywordSet {
     }
 
     #[cold]
-    fn group(&self, bytes: &[u8], (at, group): (usize, &[u16; GROUP]), hits: &mut Vec<(usize, u32)>) {
+    fn group(&self, bytes: &[u8], at: usize, group: &[u16; GROUP], hits: &mut Vec<(usize, u32)>) {
         let is_hit = |(number, at): &(&u16, usize)| {
             let next = bytes.get(at + ANCHOR).map_or(ANY_KIND, |next| kind(*next));
             self.knows(**number) & next != 0

@@ -5,9 +5,9 @@ const STATES: &[&str] = &["received", "authenticated", "decided", "admitted", "r
 
 /// Nouns that end as participles do.
 const NOUNS: &[&str] = &[
-    "billing", "binding", "ceiling", "embed", "encoding", "feed", "finding", "heading", "landing", "listing",
-    "logging", "pairing", "ping", "pruning", "ring", "ruling", "seed", "setting", "speed", "spelling",
-    "string", "thing", "timing", "tracing", "warning",
+    "billing", "binding", "ceiling", "embed", "encoding", "feed", "finding", "heading", "keyring", "landing",
+    "listing", "logging", "mapping", "pairing", "ping", "pruning", "ring", "ruling", "seed", "setting",
+    "speed", "spelling", "string", "thing", "timing", "tracing", "warning",
 ];
 
 /// Past participles that do not end in `ed`.

@@ -57,15 +57,15 @@ fn c7_a_script_that_is_swapped_between_question_and_yes_does_not_run() {
 #[test]
 fn c7_a_script_that_the_same_command_writes_to_is_bound() {
     for command in [
-        "sh -c 'chmod +x job.sh && sh job.sh'",
-        "sh -c 'sed -i s/two/one/ job.sh && sh job.sh'",
-        "sh -c 'cp -n job.sh job.sh; sh job.sh'",
-        "sh -c 'true >>job.sh; sh job.sh'",
+        "sh -c 'chmod +x job.py && python3 job.py'",
+        "sh -c 'sed -i s/two/one/ job.py && python3 job.py'",
+        "sh -c 'cp -n job.py job.py; python3 job.py'",
+        "sh -c 'true >>job.py; python3 job.py'",
     ] {
         attack(
             command,
-            |world| drop(world.write("job.sh", "echo good >ran\n")),
-            |world| drop(world.write("job.sh", "echo evil >ran\n")),
+            |world| drop(world.write("job.py", "open('ran', 'w').write('good\\n')\n")),
+            |world| drop(world.write("job.py", "open('ran', 'w').write('evil\\n')\n")),
         );
     }
 }
@@ -74,14 +74,14 @@ fn c7_a_script_that_the_same_command_writes_to_is_bound() {
 #[test]
 fn c7_a_script_that_is_changed_first_is_named_as_not_bound_and_gets_no_grant() {
     let world = World::new();
-    world.write("job.sh", "echo evil >ran\n");
-    let command = "sh -c 'sed -i s/evil/good/ job.sh && sh job.sh'";
+    world.write("job.py", "open('ran', 'w').write('evil\\n')\n");
+    let command = "sh -c 'sed -i s/evil/good/ job.py && python3 job.py'";
     let run = format!("exec \"$RINGFENCE\" run --profile guarded -- {command}");
     let terminal = Terminal::new(60, 100);
     let child = session(&world, &terminal, &run);
     terminal.wait_for_question(1);
     let shown = terminal.seen();
-    assert!(shown.contains("not bound") && shown.contains("job.sh"), "{shown}");
+    assert!(shown.contains("not bound") && shown.contains("job.py"), "{shown}");
     assert!(shown.contains("the command changes it first"), "{shown}");
     let id = one_waiting(&world);
     let (_terminal, done) = approve(&world, &id, "--session", b"yes\r");
@@ -93,8 +93,8 @@ fn c7_a_script_that_is_changed_first_is_named_as_not_bound_and_gets_no_grant() {
     assert!(events(&world.records(), "grant-created").is_empty());
     // The control: a list that only writes another file has no such line.
     let terminal = Terminal::new(60, 100);
-    let run = run.replace("job.sh &&", "other.sh &&");
-    world.write("other.sh", "");
+    let run = run.replace("job.py &&", "other.py &&");
+    world.write("other.py", "");
     let child = session(&world, &terminal, &run);
     terminal.wait_for_question(1);
     assert!(!terminal.seen().contains("not bound"), "{}", terminal.seen());

@@ -197,7 +197,7 @@ fn interrupted_operations_of_commands_go_on() {
             "test -e h && ! test -e .git/rebase-merge",
         ),
         (
-            "git bisect start HEAD HEAD~1 -- 'a b' \"it's\" readme; GIT_AUTHOR_NAME=\"O'Neil !\"; diverge; git rebase -q main",
+            "git bisect start -- 'a b' \"it's\" readme; GIT_AUTHOR_NAME=\"O'Neil !\"; diverge; git rebase -q main",
             "git rebase --skip",
             "test -e h && ! test -e .git/rebase-merge && test -e .git/BISECT_NAMES",
         ),
@@ -222,7 +222,7 @@ fn worktrees_and_refs_of_everyday_stay() {
     let beside = world.beside("more").join("tree");
     let begin = script(
         &world,
-        "git worktree add -q /tmp/old; git clone -q . lib; git symbolic-ref refs/heads/alias refs/heads/main; touch ready; \
+        "git worktree add -q $(mktemp -u /tmp/tree.XXXXXXXX); git clone -q . lib; git symbolic-ref refs/heads/alias refs/heads/main; touch ready; \
          while [ ! -e over ]; do sleep 0.1; done",
     );
     let result = std::thread::scope(|scope| {

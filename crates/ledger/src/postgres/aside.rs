@@ -28,6 +28,10 @@ pub struct SetAside {
     pub continued_by: Option<String>,
     pub by: Option<Principal>,
     pub reason: Option<String>,
+    /// What the node that continues it has found wrong with it.
+    pub problem: Option<String>,
+    /// The first record that does not verify, and why. `None`: its records verify.
+    pub flaw: Option<String>,
     /// Whether its own key has signed that it was set aside.
     pub is_signed: bool,
 }

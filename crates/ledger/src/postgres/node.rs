@@ -27,6 +27,8 @@ use crate::writer::{Elsewhere, Keyring, Memory, PreparedEvent, check_elsewhere};
 
 const LONGEST_NAME: usize = 64;
 
+const WITHOUT_KEY: &str = "the chain was set aside without its key";
+
 /// Database, name and key of a node. Several processes of one machine are one node.
 #[derive(Clone, Debug)]
 pub struct LedgerNode {
@@ -337,31 +339,42 @@ impl LedgerNode {
         old: &Newest,
         settings: &LedgerSettings,
     ) -> Result<String, ConnectError> {
-        if old.is_aside {
-            return Ok("the chain was set aside without its key".to_owned());
+        // A role that has set it aside may also have changed it, and this node signs what is left of it.
+        match (old.is_aside, self.flaw(rows, old, settings)?) {
+            (true, None) => Ok(WITHOUT_KEY.to_owned()),
+            (true, Some(flaw)) => Ok(format!("{WITHOUT_KEY}; {flaw}")),
+            (false, Some(flaw)) => Ok(flaw),
+            (false, None) => Err(ConnectError::Whole { node: self.name.clone() }),
         }
+    }
+
+    /// What does not hold in the chain, besides that it was set aside.
+    fn flaw(
+        &self,
+        rows: &PostgresRows,
+        old: &Newest,
+        settings: &LedgerSettings,
+    ) -> Result<Option<String>, ConnectError> {
         let found = match verify_link(rows) {
             Err(VerifyError::Open(LedgerOpenError::Connect(error))) => return Err(*error),
-            Err(error) => return Ok(chain(&error)),
+            Err(error) => return Ok(Some(chain(&error))),
             Ok(link) => link.verification,
         };
-        let broken = |what| ChainBreak { seq: old.head.seq, what }.to_string();
+        let broken = |what| Ok(Some(ChainBreak { seq: old.head.seq, what }.to_string()));
         let keyring = Keyring::new(self.key.clone());
         let key = found.keys.last().map(|public| keyring.find(public));
         if let Some(Err(error)) = key {
-            return Ok(chain(&error));
+            return Ok(Some(chain(&error)));
         }
         if found.head.as_ref() != Some(&old.head) {
-            return Ok(broken(ChainFlaw::OtherEnd));
+            return broken(ChainFlaw::OtherEnd);
         }
         if !keyring.has_signed(&seal::end(&old.id, &old.head), &old.seal) {
-            return Ok(broken(ChainFlaw::Unsealed));
+            return broken(ChainFlaw::Unsealed);
         }
         let elsewhere = Elsewhere { anchor: settings.anchor.as_ref(), memory: self.memory() };
-        match check_elsewhere(rows, &old.head, &elsewhere).map_err(ConnectError::Store)? {
-            Some(broken) => Ok(broken.to_string()),
-            None => Err(ConnectError::Whole { node: self.name.clone() }),
-        }
+        let found = check_elsewhere(rows, &old.head, &elsewhere).map_err(ConnectError::Store)?;
+        Ok(found.map(|broken| broken.to_string()))
     }
 
     /// The record with which this node accepts a chain that was set aside without a signature of its key.

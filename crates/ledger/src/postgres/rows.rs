@@ -1,7 +1,7 @@
 //! Reading rows of a chain in a database. A scan fetches pages, so a slow reader does not block appends.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::ops::ControlFlow;
 
@@ -310,6 +310,28 @@ impl PostgresRows {
                 return Ok(());
             }
         }
+    }
+
+    /// Looks up heads, and keeps the first of each chain that is not there. `heads` is empty afterwards.
+    pub(crate) fn keep_lost(
+        &self,
+        heads: &mut Vec<(i32, ChainHead)>,
+        lost: &mut BTreeMap<i32, ChainHead>,
+    ) -> Result<(), ChainStoreError> {
+        let sql = "SELECT w.at FROM unnest($1::int[], $2::bigint[], $3::text[]) WITH ORDINALITY AS w (chain, seq, hash, at)
+            WHERE (SELECT r.hash FROM ringfence.record r WHERE r.chain = w.chain AND r.seq = w.seq) IS DISTINCT FROM w.hash
+            ORDER BY w.at";
+        let chains: Vec<i32> = heads.iter().map(|(chain, _)| *chain).collect();
+        let numbers: Vec<i64> = heads.iter().map(|(_, head)| to_sql(head.seq)).collect();
+        let hashes: Vec<&str> = heads.iter().map(|(_, head)| head.hash.as_str()).collect();
+        for row in self.read(sql, &[&chains, &numbers, &hashes])? {
+            let at = usize::try_from(get::<i64>(&row, 0)?).ok().and_then(|at| at.checked_sub(1));
+            if let Some((chain, head)) = at.and_then(|at| heads.get(at)) {
+                lost.entry(*chain).or_insert_with(|| head.clone());
+            }
+        }
+        heads.clear();
+        Ok(())
     }
 
     /// Starts a snapshot for all following reads.

@@ -3,13 +3,13 @@
 //! A role that may append can write the tables `head`, `mention`, `claim` and `open`, and can empty bodies. So the verifier
 //! believes nothing in them that the signed records do not confirm.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use ringfence_types::ChainId;
 
 use crate::chain::{ChainBreak, ChainFlaw, ChainHead};
-use crate::event::{AsideProof, Checkpoint, PreviousChain};
+use crate::event::{AsideProof, Checkpoint, Event, Kind, PreviousChain};
 use crate::key;
 use crate::postgres::aside::{Content, SetAside};
 use crate::postgres::connection::{ConnectionPurpose, PostgresConnection as Connection};
@@ -17,11 +17,14 @@ use crate::postgres::node::LedgerNode;
 use crate::postgres::rows::{PostgresRows, chain_id, from_sql, get, to_sql};
 use crate::postgres::schema;
 use crate::seal;
-use crate::store::{ChainStoreError, ClaimKind, WitnessedHead};
+use crate::store::{ChainRows as _, ChainStoreError, ClaimKind, RowQuery, WitnessedHead};
 use crate::verify::{
     ChainState, ExpectedHead, LifeWalk, Link, TransactionLives, Verification, VerifyError, verify_link,
 };
 use crate::writer::{Elsewhere, Keyring, Memory, check_elsewhere, lost_key};
+
+/// Witnessed heads that are looked up in one statement.
+const SIGHTS: usize = 1000;
 
 /// Result for a database.
 #[derive(Debug, Default)]
@@ -104,6 +107,8 @@ struct Check<'a> {
     links: HashMap<i32, Link>,
     /// Content of the chains that were set aside.
     contents: HashMap<i32, Content>,
+    /// The first flaw of each of these that does not verify.
+    flaws: HashMap<i32, VerifyError>,
     found: DatabaseVerification,
     /// Local memory of this node when verification began.
     memory: Option<Memory>,
@@ -139,6 +144,7 @@ impl<'a> Check<'a> {
             heads: heads?,
             links: HashMap::new(),
             contents: HashMap::new(),
+            flaws: HashMap::new(),
             found: DatabaseVerification::default(),
             memory: None,
         })
@@ -173,6 +179,11 @@ impl<'a> Check<'a> {
         for (at, head) in self.heads.iter().enumerate().filter(|(_, head)| head.is_aside) {
             self.rows.chain = head.number;
             self.contents.insert(head.number, Content::read(&self.rows)?);
+            match verify_link(&self.rows) {
+                Err(VerifyError::Open(error)) => return Err(VerifyError::Open(error)),
+                Err(error) => drop(self.flaws.insert(head.number, error)),
+                Ok(_) => {}
+            }
             open.push(at);
         }
         let mut believed: HashSet<i32> = self.own_chain().into_iter().collect();
@@ -189,6 +200,8 @@ impl<'a> Check<'a> {
         }
         for head in open.iter().filter_map(|at| self.heads.get(*at)) {
             self.found.problems.push(head.flawed(ChainFlaw::SetAside));
+            // An operator who sets it aside or accepts it signs its content, so the operator sees first what is wrong with it.
+            self.found.problems.extend(self.flaws.remove(&head.number).map(|flaw| head.broken(flaw)));
         }
         Ok(())
     }
@@ -248,14 +261,16 @@ impl<'a> Check<'a> {
     fn key_of(&self, at: usize, chain: &ChainId, believed: &HashSet<i32>) -> Option<String> {
         let number = self.heads.get(at)?.number;
         let content = self.contents.get(&number)?;
-        let line = match &content.line {
-            Some(line) => Some(line.clone()).filter(|line| line.chain == *chain),
+        let (line, since) = match &content.line {
+            Some(line) => (Some(line.clone()).filter(|line| line.chain == *chain)?, 0),
             None => {
-                let mut links = believed.iter().filter_map(|number| self.links.get(number));
-                links.find_map(|link| seen_in(link, chain).next()).and_then(|seen| content.keys_since(seen))
+                let links = believed.iter().filter_map(|number| self.links.get(number));
+                let newest = links.flat_map(|link| seen_in(link, chain)).max_by_key(|seen| seen.head.seq)?;
+                (content.keys_since(newest)?, newest.head.seq)
             }
-        }?;
-        let mut seen = self.links.values().flat_map(|link| seen_in(link, chain));
+        };
+        let mut seen =
+            self.links.values().flat_map(|link| seen_in(link, chain)).filter(|seen| seen.head.seq >= since);
         seen.all(|seen| line.keys.contains(&seen.key)).then(|| line.keys.last().cloned()).flatten()
     }
 
@@ -278,50 +293,72 @@ impl<'a> Check<'a> {
             continued_by: by.filter(|_| continued.is_some()),
             by: continued.map(|continued| continued.actor.clone()),
             reason: continued.and_then(|continued| continued.reason.clone()),
+            problem: continued.and_then(|continued| continued.problem.clone()),
+            flaw: self.flaws.get(&head.number).map(|flaw| ringfence_types::chain(flaw)),
             is_signed: voucher.is_signed,
         });
     }
 
-    /// Every last witnessed head must still exist.
+    /// Every witnessed head must still exist. WHY NOT the last one of each chain alone: after a chain was cut back, the next checkpoint
+    /// of another node witnesses the shorter chain.
     fn sights(&mut self) -> Result<(), VerifyError> {
-        let by = |number| self.heads.iter().find(|head| head.number == number).map(|head| head.id.clone());
-        let mut sights: Vec<(String, WitnessedHead)> = Vec::new();
-        for (number, link) in &self.links {
-            let by = by(*number).unwrap_or_default();
-            sights.extend(link.witnessed.iter().map(|seen| (by.clone(), seen.clone())));
-        }
-        for (by, seen) in sights {
-            if let Some(problem) = self.check_sight(&by, &seen)? {
-                self.problem(problem);
-            }
+        let is_walked = |head: &&HeadRow| self.links.contains_key(&head.number);
+        let witnesses: Vec<(i32, String)> =
+            self.heads.iter().filter(is_walked).map(|head| (head.number, head.id.clone())).collect();
+        for (number, by) in witnesses {
+            let last = self.links.get(&number).map(|link| link.witnessed.as_slice()).unwrap_or_default();
+            let found: Vec<VerifyError> =
+                last.iter().filter_map(|seen| self.check_sight(&by, seen)).collect();
+            self.found.problems.extend(found);
+            let lost = self.lost_sights(number)?;
+            let lost = lost.iter().filter_map(|(chain, seen)| {
+                let head = self.heads.iter().find(|head| head.number == *chain)?;
+                Some(head.broken(unwitnessed(&by, seen, head.head.seq.min(seen.seq))))
+            });
+            self.found.problems.extend(lost);
         }
         Ok(())
     }
 
-    fn check_sight(&self, by: &str, seen: &WitnessedHead) -> Result<Option<VerifyError>, ChainStoreError> {
-        let unwitnessed = |seq| {
-            let what = ChainFlaw::Unwitnessed { by: by.to_owned(), head: seen.head.to_string() };
-            VerifyError::Broken(ChainBreak { seq, what })
-        };
+    /// Whether the chain is there at all, and under the key that was witnessed.
+    fn check_sight(&self, by: &str, seen: &WitnessedHead) -> Option<VerifyError> {
         let Some(head) = self.heads.iter().find(|head| head.id == seen.chain.as_str()) else {
-            return Ok(Some(VerifyError::Chain {
+            return Some(VerifyError::Chain {
                 node: String::new(),
                 chain: seen.chain.to_string(),
-                source: Box::new(unwitnessed(seen.head.seq)),
-            }));
+                source: Box::new(unwitnessed(by, &seen.head, seen.head.seq)),
+            });
         };
-        // A loss before a chain was set aside is the reason for it; later losses change its digest.
-        if head.is_aside {
-            return Ok(None);
-        }
-        if !self.is_there(Some(head.number), &seen.head)? {
-            return Ok(Some(head.broken(unwitnessed(head.head.seq.min(seen.head.seq)))));
-        }
-        let link = self.links.get(&head.number);
-        Ok(link.filter(|link| !link.verification.keys.contains(&seen.key)).map(|_| {
+        let link = self.links.get(&head.number)?;
+        (!link.verification.keys.contains(&seen.key)).then(|| {
             let what = ChainFlaw::OtherKey { by: by.to_owned(), key: seen.key.clone() };
             head.broken(VerifyError::Broken(ChainBreak { seq: seen.head.seq, what }))
-        }))
+        })
+    }
+
+    /// The first head of each chain that this chain has witnessed and that is not there any more.
+    fn lost_sights(&mut self, witness: i32) -> Result<BTreeMap<i32, ChainHead>, VerifyError> {
+        self.rows.chain = witness;
+        // A loss before a chain was set aside is the reason for it; later losses change its digest.
+        let growing = self.heads.iter().filter(|head| !head.is_aside);
+        let numbers: HashMap<&str, i32> = growing.map(|head| (head.id.as_str(), head.number)).collect();
+        let (mut lost, mut failed) = (BTreeMap::new(), Ok(()));
+        let mut page: Vec<(i32, ChainHead)> = Vec::new();
+        self.rows.scan(&RowQuery::default().kinds(&[Kind::ChainWitnessed]), &mut |row| {
+            let event = row.body.and_then(|body| serde_json::from_str(body).ok());
+            if let Some(Event::ChainWitnessed { chain, head, .. }) = event
+                && let Some(number) = numbers.get(chain.as_str())
+            {
+                page.push((*number, head));
+            }
+            if page.len() >= SIGHTS {
+                failed = self.rows.keep_lost(&mut page, &mut lost);
+            }
+            if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        failed?;
+        self.rows.keep_lost(&mut page, &mut lost)?;
+        Ok(lost)
     }
 
     /// `None`: in any chain.
@@ -358,16 +395,14 @@ impl<'a> Check<'a> {
     /// The table `open` decides what a node recovers after a crash. It must contain exactly the transactions without an end, each
     /// with its first record.
     fn is_open_right(&self, together: &TransactionLives) -> Result<bool, ChainStoreError> {
-        let (mut open, mut parted, mut is_right) = (0_usize, 0_usize, true);
+        let (mut open, mut is_right) = (0_usize, true);
         self.rows.open_rows(&mut |id, first| {
-            if together.parted.contains(id) {
-                parted += 1;
-            } else if !together.unknown.contains(id) {
+            if !together.unknown.contains(id) {
                 open += 1;
                 is_right &= together.open.get(id) == Some(&first);
             }
         })?;
-        Ok(is_right && open == together.open.len() && parted == together.parted.len())
+        Ok(is_right && open == together.open.len())
     }
 
     /// Takes the records of all chains in the order of `place`. In one chain that is the order of their numbers.
@@ -505,6 +540,11 @@ impl<'a> Check<'a> {
         }
         Ok((!self.is_there(Some(head.number), &covered)?).then_some(VerifyError::NoSuchHead(covered)))
     }
+}
+
+fn unwitnessed(by: &str, seen: &ChainHead, seq: u64) -> VerifyError {
+    let what = ChainFlaw::Unwitnessed { by: by.to_owned(), head: seen.to_string() };
+    VerifyError::Broken(ChainBreak { seq, what })
 }
 
 /// Where a chain was seen by another one.

@@ -158,9 +158,10 @@ pub(crate) const ACKNOWLEDGE: &str = "`ringfence ledger verify` shows where; `ri
 /// A connection that may append to a file that is there, and the format of the file.
 pub(crate) fn open_to_append(database: &Path) -> Result<(Connection, i64), LedgerOpenError> {
     check_sqlite()?;
-    let connection = connect(database, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW)?;
+    let mut connection =
+        connect(database, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW)?;
     let format = format_of(&connection, database)?;
-    shorten_log(&connection, database);
+    shorten_log(&mut connection, database);
     Ok((connection, format))
 }
 
@@ -255,12 +256,12 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, LedgerOpenError>
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags);
     let storage = |source| LedgerOpenError::Storage { path: path.to_owned(), source };
-    let connection = connection.map_err(storage)?;
-    configure(&connection).map_err(storage)?;
+    let mut connection = connection.map_err(storage)?;
+    configure(&mut connection).map_err(storage)?;
     Ok(connection)
 }
 
-fn configure(connection: &Connection) -> rusqlite::Result<()> {
+fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.busy_handler(Some(wait_a_little))?;
     // Without a checkpoint at close the log stays, and closing costs no fsync.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -320,7 +321,7 @@ pub(crate) fn let_log_grow(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES_OF_MANY)
 }
 
-fn shorten_log(connection: &Connection, database: &Path) {
+fn shorten_log(connection: &mut Connection, database: &Path) {
     let length = fs::symlink_metadata(private_path::log_of(database)).map_or(0, |log| log.len());
     if length > LONGEST_LOG {
         empty_log(connection);
@@ -328,8 +329,8 @@ fn shorten_log(connection: &Connection, database: &Path) {
 }
 
 /// Never waits: with an active reader the log stays, and a later start empties it.
-pub(crate) fn empty_log(connection: &Connection) {
-    if connection.busy_handler(None).is_ok() {
+pub(crate) fn empty_log(connection: &mut Connection) {
+    if connection.busy_handler(None::<fn(i32) -> bool>).is_ok() {
         let _busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         let _set = connection.busy_handler(Some(wait_a_little));
     }

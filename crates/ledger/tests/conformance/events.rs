@@ -2,7 +2,7 @@ use std::path::Path;
 
 use ringfence_ledger::{
     ApprovalAnswer, ApprovalDecision, ApprovalRequest, ApprovalVote, AttemptRecord, AttemptVerdictWord,
-    Event, GrantRecord, GrantSubject, ReasonRequirement, Timestamp, Vote,
+    Event, GrantRecord, GrantSubject, ProcessId, ReasonRequirement, Timestamp, Vote,
 };
 use ringfence_types::{
     Access, ActionFingerprint, ApprovalPrompt, Backend, ByteString, Call, Decision, ExecCall, GrantId,
@@ -67,6 +67,22 @@ pub(crate) fn intent_by(ids: &Ids, grant: Option<GrantId>) -> Event {
         limits: Limits::default(),
         findings: Vec::new(),
         call_origin: None,
+    }
+}
+
+pub(crate) fn started(ids: &Ids, process: Option<ProcessId>) -> Event {
+    Event::SessionStarted {
+        session: ids.session.clone(),
+        name: None,
+        workspace_id: WorkspaceId::of_canonical_path(Path::new("/w")),
+        workspace: ByteString::from("/w"),
+        profile: Profile::Workspace,
+        requested_backend: None,
+        agent: None,
+        principal: person(0),
+        policy_digest: "00".to_owned(),
+        version: "0".to_owned(),
+        process,
     }
 }
 

@@ -4,12 +4,15 @@
 use std::fs;
 
 use ringfence_ledger::{
-    AppendError, ApprovalAnswer, ChainFlaw, ChainHead, Event, ExpectedHead, Ledger, LedgerNode,
-    LedgerSettings, LifecycleError, PruneRequest, RetentionClass, Timestamp, VerifyError, verify_database,
+    AppendError, ApprovalAnswer, ChainFlaw, ChainHead, Event, ExpectedHead, GrantRecord, Ledger, LedgerNode,
+    LedgerSettings, LifecycleError, ProcessId, PruneRequest, RetentionClass, Timestamp, VerifyError,
+    verify_database,
 };
-use ringfence_types::ChainId;
+use ringfence_types::{ChainId, LeakAction};
 
-use crate::events::{Ids, answered, asked, battery, granted, ids, intent, intent_by, person, settled};
+use crate::events::{
+    Ids, answered, asked, battery, granted, ids, intent, intent_by, person, settled, started,
+};
 use crate::forged::{Beginning, ForgedChain, continued};
 use crate::tampering::{Nodes, SET_ASIDE};
 
@@ -66,6 +69,17 @@ fn why(result: Result<ringfence_ledger::Receipt, AppendError>) -> LifecycleError
     match result {
         Err(AppendError::OutOfOrder { why, .. }) => why,
         other => panic!("{other:?}"),
+    }
+}
+
+/// A record about a transaction that changes nothing in its life.
+fn found_nothing(ids: &Ids) -> Event {
+    Event::SecretsFound {
+        transaction: Some(ids.transaction.clone()),
+        session: ids.session.clone(),
+        action: LeakAction::Block,
+        findings: Vec::new(),
+        omitted: 0,
     }
 }
 
@@ -139,6 +153,12 @@ fn a_chain_that_was_set_aside_excuses_nothing() {
         for by in ["alpha", "beta"] {
             finds(&nodes, by, |flaw| *flaw == ChainFlaw::Index { table: "open".to_owned() });
         }
+        // And moved to another chain, whose node would close it.
+        nodes.attack(&format!(
+            "INSERT INTO ringfence.open SELECT '{id}', chain, seq FROM ringfence.head WHERE node = 'alpha'"
+        ));
+        finds(&nodes, "alpha", |flaw| *flaw == ChainFlaw::Index { table: "open".to_owned() });
+        nodes.attack(&format!("DELETE FROM ringfence.open WHERE id = '{id}'"));
         // Control: with its row it is whole again.
         let row = open.trim_matches(['(', ')']);
         nodes.attack(&format!("INSERT INTO ringfence.open VALUES ('{id}', {row})"));
@@ -171,6 +191,61 @@ fn what_is_open_stays_with_the_chain_that_began_it() {
     for by in ["alpha", "beta"] {
         finds(&nodes, by, |flaw| *flaw == ChainFlaw::Index { table: "open".to_owned() });
     }
+}
+
+/// After a crash a node closes what its own processes have left. It cannot see those of another node, and a row of `open` that was
+/// moved to its chain does not make it record an end that is not true.
+#[test]
+fn a_node_closes_nothing_of_a_process_of_another_node() {
+    for is_moved in [false, true] {
+        let nodes = Nodes::new();
+        let (alpha, beta) = (nodes.open("alpha"), nodes.open("beta"));
+        let [running, dead] = [ids(), ids()];
+        // Of two machines, so to each the processes of the other are none of this boot.
+        for (ledger, about, boot) in [(&beta, &running, "of beta"), (&alpha, &dead, "before")] {
+            append(ledger, &started(about, Some(process(boot))));
+            append(ledger, &intent(about));
+        }
+        if is_moved {
+            let id = &running.transaction;
+            nodes.attack(&format!(
+                "DELETE FROM ringfence.open WHERE id = '{id}';
+                INSERT INTO ringfence.open SELECT '{id}', chain, seq FROM ringfence.head WHERE node = 'alpha'"
+            ));
+        }
+        let closed = alpha.recover(&|process| process.boot_id == "of alpha").unwrap();
+        let closed: Vec<_> = closed.into_iter().map(|orphan| orphan.transaction).collect();
+        assert_eq!(closed, [dead.transaction], "control: what its own dead process has left is closed");
+        append(&beta, &settled(&running));
+    }
+}
+
+/// Nor does a record of another chain that names a dead session of the node.
+#[test]
+fn a_node_does_not_believe_another_chain_who_works_on_its_transaction() {
+    for is_forged in [false, true] {
+        let nodes = Nodes::new();
+        let alpha = nodes.open("alpha");
+        let [running, dead] = [ids(), ids()];
+        for (about, boot) in [(&running, "of alpha"), (&dead, "before")] {
+            append(&alpha, &started(about, Some(process(boot))));
+            append(&alpha, &intent(about));
+        }
+        if is_forged {
+            let mut forged = ForgedChain::new("delta", 2, |_| Beginning::default());
+            let about = Ids { session: dead.session.clone(), transaction: running.transaction.clone() };
+            forged.add(&found_nothing(&about));
+            nodes.attack(&forged.sql());
+        }
+        let closed = alpha.recover(&|process| process.boot_id == "of alpha").unwrap();
+        let closed: Vec<_> = closed.into_iter().map(|orphan| orphan.transaction).collect();
+        assert_eq!(closed, [dead.transaction], "control: what its own dead process has left is closed");
+        append(&alpha, &settled(&running));
+    }
+}
+
+fn process(boot: &str) -> ProcessId {
+    ProcessId { boot_id: boot.to_owned(), ..ProcessId::own().unwrap() }
 }
 
 /// Where the first record of a chain does not name its key any more, the word of another node is not enough.
@@ -352,6 +427,12 @@ fn a_grant_that_was_used_too_often_is_found() {
     for event in [asked(&here), answered(&here, ApprovalAnswer::Session), made] {
         append(&nodes.open("alpha"), &event);
     }
+    // A chain that was set aside says that the same grant has no limit.
+    planted_aside(&nodes, |forged| {
+        let (other, Event::GrantCreated(unlimited)) = granted(&here, None) else { panic!() };
+        assert_ne!(other, grant);
+        forged.add(&Event::GrantCreated(Box::new(GrantRecord { grant: grant.clone(), ..*unlimited })));
+    });
     for (seed, is_one_too_many) in [(3, false), (4, true)] {
         let running = ids();
         let mut forged = ForgedChain::new(&format!("node-{seed}"), seed, |_| Beginning::default());

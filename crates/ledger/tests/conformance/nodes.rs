@@ -214,6 +214,40 @@ fn a_chain_that_was_cut_back_is_found_through_another() {
     assert_eq!(broken.seq, 3);
 }
 
+/// The next checkpoint of another node witnesses the shorter chain, and does not make it forget the longer one.
+#[test]
+fn a_chain_that_was_cut_back_is_found_after_its_new_end_was_witnessed() {
+    let database = shared().database();
+    let mut seal = String::new();
+    for number in 0..5 {
+        database.open("beta").append(&battery(number)).map(drop).unwrap();
+        if number == 1 {
+            seal = database.sql("SELECT seal FROM ringfence.head WHERE node = 'beta'");
+        }
+    }
+    let alpha = database.open("alpha");
+    let witnessed = || {
+        alpha.append(&battery(1)).map(drop).unwrap();
+        alpha.checkpoint().unwrap();
+        let newest = alpha.reader().unwrap().of_kinds(&[Kind::ChainWitnessed], 1).unwrap();
+        let [record] = newest.as_slice() else { panic!("{newest:?}") };
+        let Event::ChainWitnessed { head, .. } = &record.event else { panic!("{record:?}") };
+        head.seq
+    };
+    assert_eq!(witnessed(), 6);
+    assert_eq!(database.verified().len(), 2, "control");
+    cut_back(&database, "beta", &seal);
+    assert_eq!(witnessed(), 3, "control: the shorter chain is witnessed now");
+    let found = verify_database(&database.node("any"), ExpectedHead::default()).unwrap();
+    let is_told = found.problems.iter().any(|problem| match problem {
+        VerifyError::Chain { node, source, .. } if node == "beta" => {
+            matches!(&**source, VerifyError::Broken(broken) if matches!(broken.what, ChainFlaw::Unwitnessed { .. }))
+        }
+        _ => false,
+    });
+    assert!(is_told, "{:?}", found.problems);
+}
+
 #[test]
 fn a_chain_that_is_gone_is_found_through_another() {
     let database = shared().database();

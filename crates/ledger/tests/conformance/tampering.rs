@@ -151,6 +151,38 @@ fn what_is_in_a_chain_that_was_set_aside_stays_as_it_was() {
     }
 }
 
+/// Who sets a chain aside signs what is in it. What a role has taken out of it before is told first, and stays told.
+#[test]
+fn what_was_changed_before_a_chain_was_set_aside_is_told() {
+    for (attack, flaw) in [
+        ("UPDATE ringfence.record SET body = NULL WHERE chain = CHAIN AND seq = 3", Some("lost its body")),
+        ("INSERT INTO ringfence.claim VALUES ('closed tx_1', CHAIN, 3)", Some("`claim`")),
+        ("SELECT", None),
+    ] {
+        let nodes = Nodes::new();
+        let number = nodes.database.sql("SELECT chain FROM ringfence.head WHERE node = 'beta'");
+        nodes.attack(SET_ASIDE);
+        nodes.attack(&attack.replace("CHAIN", &number));
+        let problems = nodes.found("alpha").problems;
+        let told: Vec<String> = problems.iter().map(|problem| ringfence_types::chain(problem)).collect();
+        let is_told = told.iter().any(|text| flaw.is_some_and(|flaw| text.contains(flaw)));
+        assert_eq!(is_told, flaw.is_some(), "{told:?}");
+        nodes.node("beta").restart(&LedgerSettings::default(), "known", person(0)).unwrap();
+        nodes.is_whole((2, 1));
+        for by in ["alpha", "beta"] {
+            let aside = nodes.found(by).aside.remove(0);
+            let problem = aside.problem.unwrap();
+            assert!(problem.contains("without its key"), "{problem}");
+            match flaw {
+                None => assert_eq!((aside.flaw, problem.contains(';')), (None, false), "control: {problem}"),
+                Some(flaw) => {
+                    assert!(aside.flaw.unwrap().contains(flaw) && problem.contains(flaw), "{problem}")
+                }
+            }
+        }
+    }
+}
+
 /// The old chain is taken back into use, and the one that continues it is set aside.
 #[test]
 fn the_chain_before_cannot_be_put_in_the_place_of_the_one_after() {

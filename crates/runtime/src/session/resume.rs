@@ -5,7 +5,7 @@ use std::path::Path;
 
 use jiff::SignedDuration;
 use ringfence_ledger::{
-    Event, Kind, Ledger, LedgerReadError, LedgerReader, Record, SessionEndReason, Timestamp,
+    AppendError, Event, Kind, Ledger, LedgerReadError, LedgerReader, Record, SessionEndReason, Timestamp,
 };
 use ringfence_types::{ByteString, Root, SessionId, WorkspaceId};
 
@@ -58,19 +58,19 @@ pub struct Abandoned {
     pub over: BTreeSet<SessionId>,
 }
 
-/// Records the end of approvals and sessions whose process is gone. Checks the sessions in `asked` whatever
-/// their age.
+/// Records the end of approvals and sessions of this node whose process is gone. Checks the sessions in `asked`
+/// whatever their age. Whether a process of another node lives is unknown here.
 pub fn end_abandoned(runtime: &Runtime, asked: &BTreeSet<SessionId>) -> Result<Abandoned, OpenSessionError> {
     let ledger = runtime.ledger();
     ApprovalInbox::new(ledger, &runtime.setup().state_dir).sweep()?;
     let reader = ledger.reader()?;
     let mut lives = Lives::default();
-    lives.add(&reader.of_kinds(&[Kind::SessionStarted, Kind::SessionEnded], NEWEST)?);
+    lives.add(&reader.own_of_kinds(&[Kind::SessionStarted, Kind::SessionEnded], NEWEST)?);
     for session in asked {
         if lives.of.contains_key(session) {
             continue;
         }
-        let records = reader.about(session.as_str())?;
+        let records = reader.own_about(session.as_str())?;
         lives.add(&records);
         if !records.is_empty() {
             // The record of its start may be pruned.
@@ -78,12 +78,26 @@ pub fn end_abandoned(runtime: &Runtime, asked: &BTreeSet<SessionId>) -> Result<A
         }
     }
     let ended: Vec<SessionId> = lives.with(Life::Abandoned).cloned().collect();
-    let events: Vec<Event> = ended.iter().map(gone).collect();
-    if !events.is_empty() {
-        let _receipts = ledger.append_all(&events)?;
-    }
+    end_all(ledger, &ended)?;
     let over = asked.iter().filter(|session| lives.of.get(*session) != Some(&Life::GoesOn)).cloned();
     Ok(Abandoned { ended, over: over.collect() })
+}
+
+/// Records the end of all sessions in one step, or of each by itself if another node has ended one of them.
+fn end_all(ledger: &Ledger, sessions: &[SessionId]) -> Result<(), AppendError> {
+    let events: Vec<Event> = sessions.iter().map(gone).collect();
+    if events.is_empty() {
+        return Ok(());
+    }
+    match ledger.append_all(&events) {
+        Ok(_receipts) => return Ok(()),
+        Err(AppendError::OutOfOrder { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    events.iter().try_for_each(|event| match ledger.append(event) {
+        Ok(_) | Err(AppendError::OutOfOrder { .. }) => Ok(()),
+        Err(error) => Err(error),
+    })
 }
 
 /// The state of a session by the ledger and the process table.

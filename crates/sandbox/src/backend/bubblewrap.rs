@@ -29,7 +29,7 @@ use crate::lease;
 use crate::netns;
 use crate::plan_compiler::{self, CompileContext};
 use crate::posture::{self, PostureEvidence};
-use crate::sandbox::{Sandbox, SandboxStartError, Unsupported};
+use crate::sandbox::{Sandbox, SandboxStartError, UnsupportedFeature};
 use crate::spec::{HOME_INSIDE, HostView, SECRETS_INSIDE, SandboxSpec};
 use crate::survey::{SurveyRules, SurveyedRoot};
 use crate::system_root::{self, SystemEntry};
@@ -43,7 +43,10 @@ const PROGRAMS: [&str; 2] = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"];
 pub(crate) fn start(spec: &SandboxSpec, rules: &dyn SurveyRules) -> Result<Sandbox, SandboxStartError> {
     let program = program()?;
     if matches!(spec.view, HostView::WholeMachine { .. }) {
-        return Err(unsupported(Unsupported::WholeMachine, "it does not do profile `danger`".to_owned()));
+        return Err(unsupported(
+            UnsupportedFeature::WholeMachine,
+            "it does not do profile `danger`".to_owned(),
+        ));
     }
     let surroundings = WorkspaceState::look(spec, rules)?;
     if let Some(link) = surroundings.survey.roots.iter().find_map(|root| {
@@ -52,7 +55,7 @@ pub(crate) fn start(spec: &SandboxSpec, rules: &dyn SurveyRules) -> Result<Sandb
     }) {
         let link = ByteString::from(link).display();
         return Err(unsupported(
-            Unsupported::HeldLink,
+            UnsupportedFeature::HeldLink,
             format!("it cannot hold the symbolic link `{link}`, only what it points at"),
         ));
     }
@@ -89,7 +92,7 @@ pub(crate) fn start(spec: &SandboxSpec, rules: &dyn SurveyRules) -> Result<Sandb
     Sandbox::new(sealed, posture, surroundings)
 }
 
-fn unsupported(what: Unsupported, reason: String) -> SandboxStartError {
+fn unsupported(what: UnsupportedFeature, reason: String) -> SandboxStartError {
     SandboxStartError::Unsupported { backend: Backend::Bubblewrap, what, reason }
 }
 
@@ -97,7 +100,7 @@ fn unavailable(reason: String) -> SandboxStartError {
     SandboxStartError::Unavailable { backend: Backend::Bubblewrap, reason }
 }
 
-/// A program that somebody else could have written is not run.
+/// The first of [`PROGRAMS`] that root owns and that only root can write: another user could have replaced any other.
 fn program() -> Result<&'static str, SandboxStartError> {
     let trusted = |path: &str| {
         fs::metadata(path).is_ok_and(|file| file.is_file() && file.uid() == 0 && file.mode() & 0o022 == 0)

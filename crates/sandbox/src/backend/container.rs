@@ -22,7 +22,7 @@ use self::scratch_dir::ContainerScratch;
 use self::template::ContainerTemplate;
 use super::native::WorkspaceState;
 use crate::netns;
-use crate::sandbox::{Sandbox, SandboxStartError, Unsupported};
+use crate::sandbox::{Sandbox, SandboxStartError, UnsupportedFeature};
 use crate::spec::{HostView, SandboxSpec};
 use crate::survey::SurveyRules;
 
@@ -78,7 +78,7 @@ fn possible(spec: &SandboxSpec) -> Result<&ContainerSpec, SandboxStartError> {
         return Err(unavailable("no image was named (--image NAME)"));
     };
     if matches!(spec.view, HostView::WholeMachine { .. }) {
-        let what = Unsupported::WholeMachine;
+        let what = UnsupportedFeature::WholeMachine;
         return Err(unsupported(what, "it does not do profile `danger`"));
     }
     let sources = spec.roots.iter().map(|root| root.path.as_path());
@@ -87,12 +87,12 @@ fn possible(spec: &SandboxSpec) -> Result<&ContainerSpec, SandboxStartError> {
     {
         let source = ByteString::from(source).display();
         let reason = format!("the root `{source}` is not shown to a container: {why}");
-        return Err(unsupported(Unsupported::Root, &reason));
+        return Err(unsupported(UnsupportedFeature::Root, &reason));
     }
     Ok(wanted)
 }
 
-fn unsupported(what: Unsupported, reason: &str) -> SandboxStartError {
+fn unsupported(what: UnsupportedFeature, reason: &str) -> SandboxStartError {
     SandboxStartError::Unsupported { backend: Backend::Container, what, reason: reason.to_owned() }
 }
 

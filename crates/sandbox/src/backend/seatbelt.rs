@@ -18,7 +18,7 @@ use std::path::{Component, Path, PathBuf};
 
 use ringfence_types::{Access, ByteString, NetMode, Root};
 
-/// By its full path: a `sandbox-exec` found through PATH could be anybody's (S002-20).
+/// The full path: a directory of PATH may belong to another user, who could put a `sandbox-exec` there (S002-20).
 pub const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";
 
 /// What the profile shall hold. Every path is absolute and canonical.

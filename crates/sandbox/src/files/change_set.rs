@@ -1,5 +1,5 @@
 //! Several files changed as one: prepared beside their targets, then exchanged with them one by one, with enough written
-//! down that whoever comes after a crash can finish or undo it.
+//! down that the next process can finish or undo it after a crash.
 //!
 //! ```text
 //!  plan → stage ──→ swap ──→ clear          what was there waits under the spare name until `clear`
@@ -74,7 +74,7 @@ pub enum ChangeSetError {
     /// Not what the changes were made for.
     #[error("{} is not what it was", list(paths))]
     Conflict { paths: Vec<PathBuf> },
-    /// Neither what was there before nor what was prepared: somebody's, and not removed.
+    /// Another process changed it: it has neither the content from before nor the prepared one, and stays.
     #[error("{} is not what was left there, and is kept", list(paths))]
     Kept { paths: Vec<PathBuf> },
     /// KERNEL: some network and user-space file systems have no RENAME_EXCHANGE.
@@ -171,7 +171,7 @@ impl ChangeSet {
         let kept = self.remove_spares(&root, progress)?;
         for directory in self.directories.iter().rev() {
             match remove_directory(&root, directory.as_path()) {
-                // Gone already, or somebody uses it.
+                // Gone already, or in use by another process.
                 Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR | Errno::LOOP) => {
                 }
                 Err(errno) => return Err(self.failed_at("remove", directory.as_path(), errno.into())),
@@ -181,8 +181,7 @@ impl ChangeSet {
         none_kept(kept)
     }
 
-    /// Finishes what another process began to exchange. The paths are those that somebody changed meanwhile: they are left
-    /// as they are.
+    /// Finishes an exchange that another process began. Returns the paths that changed meanwhile; they stay as they are.
     pub fn complete(&self) -> Result<Vec<PathBuf>, ChangeSetError> {
         let root = self.open()?;
         let mut left = Vec::new();
@@ -203,7 +202,7 @@ impl ChangeSet {
         Ok(left)
     }
 
-    /// Nobody can finish or undo anything in a root that does not exist any more.
+    /// Whether the root is gone, so that there is nothing left to finish or undo.
     pub fn is_void(&self) -> bool {
         !std::fs::symlink_metadata(self.root.as_path()).is_ok_and(|found| found.is_dir())
     }
@@ -250,7 +249,7 @@ impl ChangeSet {
         })
     }
 
-    /// `None`: somebody has taken its directory away, and the spare file with it.
+    /// `None`: another process has removed the directory, and the spare file with it.
     fn present(&self, root: &OwnedFd, entry: &ChangeEntry) -> Result<Option<OwnedFd>, ChangeSetError> {
         match self.directory(root, entry) {
             Ok(parent) => Ok(Some(parent)),
@@ -410,7 +409,7 @@ impl ChangeEntry {
     fn unswap(&self, parent: &OwnedFd) -> Result<(), Errno> {
         let swapped =
             self.target(parent)?.is(self.result.as_ref()) && self.kept(parent)?.is(self.base.as_ref());
-        // What somebody changed meanwhile is theirs.
+        // A file that another process changed meanwhile keeps that change.
         if !swapped {
             return Ok(());
         }
@@ -429,7 +428,7 @@ impl ChangeEntry {
             return self.swap(parent);
         }
         // Exchanged, and whatever happened to the target since then happened to the result. Where there was nothing before,
-        // nothing tells our file from another that somebody put there, except what is in it.
+        // only its content tells the prepared file from one that another process put there.
         let exchanged = self.base.is_some() && kept.is(self.base.as_ref());
         if exchanged || (target.is(self.result.as_ref()) && kept == NameState::Nothing) {
             return Ok(());

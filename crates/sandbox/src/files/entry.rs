@@ -118,7 +118,7 @@ impl FileTree<'_> {
         Ok(DirEntry { plot, relative, parent, name, stat })
     }
 
-    /// A link at the end would be replaced by one, and is somebody's way to something else.
+    /// Refuses a link at the end of the path: a write would replace it by a file and cut off what it leads to.
     fn refuse_link(&self, ask: &PathQuery<'_>) -> Result<(), FileError> {
         match self.entry(ask) {
             Ok(entry) if entry.kind() == EntryType::Link => Err(ask.refused(FileRefusal::Link)),

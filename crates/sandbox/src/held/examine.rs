@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use ringfence_types::ByteString;
 use rustix::fs::{Access, AtFlags, Dir, FileType, Stat};
 
-use super::finding::{Accepted, Finding, FindingKind, Print, Reason};
+use super::finding::{AcceptedPrints, Finding, FindingKind, Print, Reason};
 use super::git_paths::{self, MAX_INDEX, ObjectFormat};
 use super::other_systems;
 use super::settings::{self, Leads};
@@ -42,7 +42,7 @@ pub(super) struct Scene<'a> {
     /// Where the user's own configuration sends git for hooks.
     pub(super) hooks_of_user: &'a [PathBuf],
     /// What was there at the start.
-    pub(super) accepted: &'a Accepted,
+    pub(super) accepted: &'a AcceptedPrints,
     pub(super) mode: ExaminationMode,
 }
 

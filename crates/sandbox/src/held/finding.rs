@@ -28,7 +28,7 @@ impl Print {
 }
 
 /// Findings that were there before anything ran: the host's own.
-pub(super) type Accepted = BTreeSet<Print>;
+pub(super) type AcceptedPrints = BTreeSet<Print>;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Finding {

@@ -10,7 +10,7 @@ use ringfence_types::{ByteString, HeldChange, RuleId};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::finding::{Accepted, Print};
+use super::finding::{AcceptedPrints, Print};
 use super::{ClearedEnd, LOOK_AT_MOST, Places};
 use crate::survey::RootHandle;
 
@@ -25,9 +25,9 @@ pub(super) struct Record {
     fixed: BTreeSet<ByteString>,
     #[serde(default)]
     hooks_of_user: Vec<ByteString>,
-    accepted: Accepted,
+    accepted: AcceptedPrints,
     /// Whatever any session with any roots would find of what was there.
-    known: Accepted,
+    known: AcceptedPrints,
 }
 
 /// A root, and which directory it was: another one in its place is not what the session wrote to.
@@ -38,7 +38,7 @@ struct RootRecord {
 }
 
 impl Record {
-    pub(super) fn of(places: &Places, known: Accepted) -> io::Result<Self> {
+    pub(super) fn of(places: &Places, known: AcceptedPrints) -> io::Result<Self> {
         let bytes = |path: &PathBuf| ByteString::from(path.as_path());
         let root = |ground: &RootHandle| {
             let inode = rustix::fs::fstat(&ground.fd)?.st_ino;

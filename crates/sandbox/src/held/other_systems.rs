@@ -19,8 +19,8 @@ pub(crate) fn files_of(directory: &Path) -> impl Iterator<Item = &'static str> {
     known.flat_map(|(_, files)| files.iter().copied())
 }
 
-/// Whether a file of [`FILES`] says nothing that executes. Most of them nobody writes without being asked to; what
-/// `hg clone` writes is known.
+/// Whether a file of [`FILES`] says nothing that executes. `hg clone` writes some of them with known content; no program
+/// writes the others unasked.
 pub(super) fn is_harmless(file: &str, content: &[u8]) -> bool {
     if !is_plain_text(content) {
         return false;

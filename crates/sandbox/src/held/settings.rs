@@ -1,7 +1,7 @@
 //! Which settings a repository that came from inside may have: those that make git execute nothing.
 //!
-//! A list of what is harmless, not of what is not: a setting that nobody here has heard of may name a program in the next
-//! version of git.
+//! The list has what is harmless, not what is harmful: a setting that this version does not know may name a program in the
+//! next version of git.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::git_config::GitSetting;
 
-/// What of the machine the value of a setting is looked at with.
+/// The questions about the machine that the value of a setting raises.
 pub(super) trait Leads {
     /// Whether a path, taken from the repository or its checkout, leads where commands can write outside every root.
     fn leads_out(&self, path: &Path) -> bool;

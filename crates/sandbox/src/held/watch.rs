@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ringfence_types::{Access, HeldChange};
 
 use super::examine::ExaminationMode;
-use super::finding::{Accepted, Finding};
+use super::finding::{AcceptedPrints, Finding};
 use super::journal::{Journal, Others, Record};
 use super::{ClearedEnd, ExaminationError, LOOK_AT_MOST, Places, act};
 use crate::spec::SandboxSpec;
@@ -34,14 +34,14 @@ pub enum WatchError {
 
 /// What mounts keep as it is, and what the survey has seen on its way.
 #[derive(Debug, Default)]
-pub(crate) struct Covered {
+pub(crate) struct CoveredPaths {
     fixed: BTreeSet<PathBuf>,
     /// One list for each root, where there was a survey.
     seen: Vec<(PathBuf, Vec<Candidate>)>,
     hooks_of_user: Vec<PathBuf>,
 }
 
-impl Covered {
+impl CoveredPaths {
     pub(crate) fn by(survey: &WorkspaceSurvey) -> Self {
         let mut fixed = BTreeSet::new();
         for root in &survey.roots {
@@ -77,7 +77,7 @@ type Reporter = Box<dyn Fn(&[HeldChange]) + Send + Sync>;
 
 /// Looks until it is dropped; then once more, if anything may have changed since.
 pub(crate) struct Watch {
-    shared: Arc<Shared>,
+    shared: Arc<WatchShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Debug for Watch {
     }
 }
 
-struct Shared {
+struct WatchShared {
     places: Places,
     journal: Mutex<Option<Journal>>,
     state: Mutex<State>,
@@ -114,15 +114,15 @@ struct State {
     over: bool,
     /// The last look was not made to its end.
     unfinished: bool,
-    /// Not told to a caller yet.
+    /// Not returned to a caller yet.
     untold: Vec<HeldChange>,
-    /// Not reported yet, because nobody is there to report to.
+    /// Found before there was a reporter, and not reported yet.
     unreported: Vec<HeldChange>,
 }
 
 impl Watch {
     /// Writes down what is there. Nothing may run yet.
-    pub(crate) fn begin(spec: &SandboxSpec, covered: Covered) -> Result<Self, WatchError> {
+    pub(crate) fn begin(spec: &SandboxSpec, covered: CoveredPaths) -> Result<Self, WatchError> {
         let roots = covered.writable(spec);
         let mut grounds = Vec::with_capacity(roots.len());
         let mut candidates = Vec::with_capacity(roots.len());
@@ -143,7 +143,7 @@ impl Watch {
             accepted: BTreeSet::new(),
             at_most: LOOK_AT_MOST,
         };
-        let of_host = |places: &Places, mode: ExaminationMode| -> Accepted {
+        let of_host = |places: &Places, mode: ExaminationMode| -> AcceptedPrints {
             let findings = places.scene(mode).examine(&candidates).into_iter();
             let path = |finding: &Finding| finding.path(&places.grounds);
             findings.filter(|f| !others.may_have_made(&path(f), &f.print)).map(|f| f.print).collect()
@@ -152,7 +152,7 @@ impl Watch {
         let known = of_host(&places, ExaminationMode::Strictest);
         let record = Record::of(&places, known).map_err(WatchError::Journal)?;
         let journal = others.begin(&record).map_err(WatchError::Journal)?;
-        let shared = Shared {
+        let shared = WatchShared {
             places,
             journal: Mutex::new(Some(journal)),
             state: Mutex::default(),
@@ -204,7 +204,7 @@ impl Watch {
         self.shared.look()
     }
 
-    /// What was found since the last time somebody asked.
+    /// The changes that were held since the last call.
     pub(crate) fn untold(&self) -> Vec<HeldChange> {
         std::mem::take(&mut self.shared.state().untold)
     }
@@ -231,7 +231,7 @@ impl Drop for Watch {
     }
 }
 
-impl Shared {
+impl WatchShared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -296,7 +296,7 @@ impl Shared {
     }
 }
 
-/// What commands write besides the roots: their home. All of the state directory, because nothing in it is anybody's work.
+/// Where commands write besides the roots: their home, and all of the state directory, because no user works in it.
 fn outside(spec: &SandboxSpec) -> Vec<PathBuf> {
     let state = spec.registry.parent().map(Path::to_owned);
     real(&state.into_iter().chain([spec.home.clone()]).collect::<Vec<_>>())

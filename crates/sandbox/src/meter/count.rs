@@ -13,8 +13,8 @@ use super::tree::Call;
 /// Where a session has file systems in memory.
 const IN_MEMORY: [&str; 3] = ["tmp", "dev/shm", "var/tmp"];
 
-/// Memory that is counted by the object, whoever has it mapped: files in memory, memory files that are open, and what the
-/// kernel may keep in sockets.
+/// Memory that is counted once for each object, however many processes map it: files in memory, memory files that are
+/// open, and what the kernel may keep in sockets.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     files: u64,

@@ -31,7 +31,7 @@ impl Call {
         for pid in &self.processes {
             let Some(process) = i32::try_from(*pid).ok().and_then(Pid::from_raw) else { continue };
             let Ok(process) = rustix::process::pidfd_open(process, PidfdFlags::empty()) else { continue };
-            // Looked at again: the number may have been that of somebody else by the time it was opened.
+            // Checked again: another process may have got the number before it was opened.
             if is_below(*pid, self.leader) {
                 let _gone = rustix::process::pidfd_send_signal(process, Signal::KILL);
             }
@@ -79,7 +79,7 @@ impl Table {
         let mut next = 0;
         while let Some(parent) = found.get(next).copied() {
             next += 1;
-            // A list is read while it changes: nobody is counted twice.
+            // The list changes while it is read: a process that appears twice counts once.
             let new: Vec<u32> =
                 self.children(parent).into_iter().filter(|pid| !found.contains(pid)).collect();
             found.extend(new);

@@ -31,12 +31,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A root that a session watches, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct WatchMark {
     #[cfg_attr(not(test), expect(dead_code, reason = "held for its lock"))]
     pub(super) mark: PresenceMark,
 }
 
-impl Watched {
+impl WatchMark {
     /// `None`: this file system has no such locks, or the directory cannot be read. Sessions with another state
     /// directory are then not seen.
     pub(super) fn mark(root: &Path) -> Result<Option<Self>, PlaceholderError> {
@@ -54,7 +54,7 @@ impl Watched {
 
 /// Directories that are being cleared, until this is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Clearing {
+pub(super) struct ClearingMarks {
     looked_at: BTreeMap<PathBuf, Look>,
 }
 
@@ -65,7 +65,7 @@ struct Look {
     watched: bool,
 }
 
-impl Clearing {
+impl ClearingMarks {
     /// Whether a session could see what is at `path` in `root`: one whose root is above it.
     pub(super) fn is_seen(&mut self, root: &Path, path: &Path) -> bool {
         let below = path.parent().into_iter().flat_map(Path::ancestors).map(|relative| root.join(relative));
@@ -107,8 +107,7 @@ impl PresenceMark {
         sys::share_byte(directory.as_fd(), byte).is_ok().then_some(Self { directory, byte })
     }
 
-    /// Whether another process or session has this mark here. A question that has no answer is a yes: nothing is removed on a
-    /// guess.
+    /// Whether another process or session has this mark here. An error counts as yes, so that nothing is removed on a guess.
     fn is_beside(&self, byte: i64) -> bool {
         let answer: Result<bool, Errno> = sys::is_byte_shared(self.directory.as_fd(), byte);
         answer.unwrap_or(true)

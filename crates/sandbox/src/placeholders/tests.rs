@@ -47,7 +47,7 @@ impl Bench {
     /// A session that was killed: its placeholders exist, its list too, its lock is free.
     fn crash(&self) {
         // What another session could see is neither removed nor struck from the list.
-        let other = Watched::mark(&self.ws()).unwrap();
+        let other = WatchMark::mark(&self.ws()).unwrap();
         drop(self.create());
         drop(other);
     }
@@ -291,14 +291,14 @@ fn sessions_in_and_around_a_root_keep_what_they_see() {
     let bench = Bench::new();
     fs::create_dir_all(bench.ws().join("sub/.git")).unwrap();
     let below = bench.of_state("one", "sub");
-    let around = Watched::mark(&bench.ws()).unwrap();
+    let around = WatchMark::mark(&bench.ws()).unwrap();
     drop(below);
     assert!(bench.ws().join("sub/.vscode").exists(), "the session around it may have mounted on it");
     drop(around);
     sweep(&bench.dir.path().join("one/placeholders")).unwrap();
     assert!(!bench.ws().join("sub/.vscode").exists(), "control: without it they go");
     let around = bench.of_state("one", "");
-    let below = Watched::mark(&bench.ws().join("sub")).unwrap();
+    let below = WatchMark::mark(&bench.ws().join("sub")).unwrap();
     drop(around);
     assert!(!bench.ws().join(".vscode").exists(), "a session below does not see it");
     drop(below);
@@ -388,7 +388,7 @@ fn an_empty_directory_of_a_user_stays() {
 #[test]
 fn a_process_that_clears_without_end_is_named() {
     let bench = Bench::new();
-    let mut clearing = Clearing::default();
+    let mut clearing = ClearingMarks::default();
     assert!(!clearing.is_seen(&bench.ws(), Path::new(".vscode")));
     let error = PlaceholderSet::join(&bench.registry(), &[bench.ws()]).unwrap_err();
     assert!(matches!(&error, PlaceholderError::Cleared { path } if *path == bench.ws()), "{error}");

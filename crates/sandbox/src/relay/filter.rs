@@ -1,4 +1,4 @@
-//! What stands between the output of a command and whoever reads it. What it looks for is not known here.
+//! Filters between the output of a command and its reader. The caller decides what a filter looks for.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub trait StreamFilter: fmt::Debug {
     /// Takes what the command wrote and adds what may be delivered to `out`.
     fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> FilterAction;
-    /// Nothing has come for a while: somebody may be waiting for what is held back.
+    /// Called when the command has written nothing for a while: its reader may be waiting for what is held back.
     fn pause(&mut self, quiet: IdleSpan, out: &mut Vec<u8>) -> FilterAction;
     /// Nothing more comes.
     fn finish(&mut self, out: &mut Vec<u8>) -> FilterAction;

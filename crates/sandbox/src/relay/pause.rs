@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 /// A relay that does not come round in this time is not writing either: it waits for a descriptor.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Shared by whoever asks and the relays of the session.
+/// Shared by the approver that asks and the relays of the session.
 #[derive(Clone, Debug, Default)]
 pub struct RelayPause(Arc<PauseShared>);
 
@@ -30,11 +30,11 @@ struct PauseState {
     last: u64,
 }
 
-/// Each has a bell of its own: of one for all, the first who hears it would take the ring from the others, and they would stand
-/// still for ever.
+/// Each relay has an eventfd of its own: the first relay to read a shared one would reset it, and the others would wait
+/// for ever.
 #[derive(Debug)]
 struct RelayHandle {
-    bell: Arc<OwnedFd>,
+    wakeup: Arc<OwnedFd>,
     still: bool,
 }
 
@@ -54,13 +54,13 @@ impl RelayPause {
     }
 
     pub(super) fn attend(&self) -> io::Result<AttachedRelay> {
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let wakeup = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut state = self.state();
         state.last += 1;
         let id = state.last;
-        let _new = state.attended.insert(id, RelayHandle { bell: Arc::clone(&bell), still: false });
+        let _new = state.attended.insert(id, RelayHandle { wakeup: Arc::clone(&wakeup), still: false });
         drop(state);
-        Ok(AttachedRelay { hold: self.clone(), id, bell })
+        Ok(AttachedRelay { hold: self.clone(), id, wakeup })
     }
 
     fn state(&self) -> MutexGuard<'_, PauseState> {
@@ -71,8 +71,8 @@ impl RelayPause {
 impl PauseState {
     fn ring(&self) {
         for relayed in self.attended.values() {
-            // One that rings already does not ring louder.
-            let _full = rustix::io::write(&*relayed.bell, &1_u64.to_ne_bytes());
+            // KERNEL: a write to an eventfd fails only when its counter is full, and then it is readable already.
+            let _full = rustix::io::write(&*relayed.wakeup, &1_u64.to_ne_bytes());
         }
     }
 }
@@ -89,20 +89,20 @@ impl Drop for PauseGuard {
 pub(super) struct AttachedRelay {
     hold: RelayPause,
     id: u64,
-    bell: Arc<OwnedFd>,
+    wakeup: Arc<OwnedFd>,
 }
 
 impl AttachedRelay {
-    pub(super) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub(super) fn wakeup(&self) -> BorrowedFd<'_> {
+        self.wakeup.as_fd()
     }
 
     /// Asked by the relay in each round: whether it is to be still.
     pub(super) fn holds(&self) -> bool {
         let mut state = self.hold.state();
         let mut rung = [0; 8];
-        // Not rung is no error, and a bell that is broken rings all the time.
-        let _empty = rustix::io::read(&*self.bell, &mut rung);
+        // Not rung is no error, and a wakeup that is broken rings all the time.
+        let _empty = rustix::io::read(&*self.wakeup, &mut rung);
         let still = state.asked > 0;
         if let Some(relayed) = state.attended.get_mut(&self.id) {
             relayed.still = still;
@@ -155,10 +155,14 @@ mod tests {
         while !relays[0].holds() {
             std::thread::yield_now();
         }
-        assert_eq!(readable(relays[1].bell()), Ok(true), "the first has not taken the ring of the second");
+        assert_eq!(
+            readable(relays[1].wakeup()),
+            Ok(true),
+            "the first has not reset the descriptor of the second"
+        );
         assert!(relays[1].holds());
         let still = asker.join().unwrap();
-        let rings = || relays.each_ref().map(|relay| readable(relay.bell()).unwrap());
+        let rings = || relays.each_ref().map(|relay| readable(relay.wakeup()).unwrap());
         assert_eq!(rings(), [false, false], "nobody is woken while they are asked");
         drop(still);
         assert_eq!(rings(), [true, true]);

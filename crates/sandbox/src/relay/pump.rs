@@ -159,22 +159,22 @@ pub(super) struct OutputPump<'a> {
     cap: u64,
     summary: StreamSummary,
     digest: Sha256,
-    /// Nobody is left who could write more.
+    /// No process is left that could write more.
     no_more: bool,
-    /// Why bytes could not be delivered, other than that nobody reads.
+    /// Why bytes could not be delivered, other than that the reader is gone.
     lost: Option<Errno>,
     writing: WriteMode,
 }
 
-/// How the caller's descriptor is written to without waiting for whoever reads it. It may be shared with others, so that it is
-/// not made non-blocking.
+/// How the caller's descriptor is written to without waiting for its reader. Other processes may share the open file, so
+/// it is not made non-blocking.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WriteMode {
-    /// All that there is: nobody reads while it is written.
+    /// Everything at once: no reader can block the write.
     Whole,
-    /// All that there is: the kernel is told with each write not to wait. Not for files: some never write without waiting.
+    /// Everything at once, with `RWF_NOWAIT`. Not for files: on some file systems such a write never succeeds.
     Told,
-    /// What is ready takes a small part.
+    /// A small part at a time, when the descriptor is ready.
     Parts,
 }
 

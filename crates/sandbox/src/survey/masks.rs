@@ -19,7 +19,7 @@ use super::{SurveyError, SurveyRules, Surveyor, public_file};
 pub(super) struct MaskNames<'a> {
     at_root: HashSet<&'a [u8]>,
     anywhere: HashSet<&'a [u8]>,
-    /// Whether rules about changes speak here: not in a git directory that nobody declared.
+    /// Whether rules about changes hold here: not in a git directory outside the declared roots.
     declared: bool,
 }
 
@@ -66,7 +66,8 @@ impl WalkVisitor for MaskWalk<'_> {
         Ok(if entry.shielded || self.name(entry) == WalkShield::AsAbove { ruled } else { WalkShield::Up })
     }
 
-    /// Its owner could open it from inside, and anybody may know names in it that nobody here could list.
+    /// A directory that cannot be listed. Its owner could open it from inside, and a command may know names in it that the
+    /// survey cannot see.
     fn unreadable(&mut self, _ground: &RootHandle, relative: &Path) -> Result<(), SurveyError> {
         self.closed_to_owner(relative);
         if !relative.as_os_str().is_empty() {
@@ -157,7 +158,7 @@ impl MaskWalk<'_> {
                 self.found.closed_targets.push(target.clone());
             }
             self.found.hidden_targets.push(target);
-            // Without one of the links nobody would know next time that its target was to be hidden.
+            // Without one of the links the next survey would not find the target, and would not hide it.
             self.found.hidden_links.extend(links_on_the_way(&self.ground.path.join(entry.relative)));
         }
     }

@@ -95,7 +95,7 @@ impl RootFindings {
     }
 
     pub(super) fn absent(&mut self, path: PathBuf, placeholder: PlaceholderKind) {
-        // What nobody can make needs no placeholder, and can have none.
+        // A path that cannot exist needs no placeholder, and can have none.
         if !can_exist(&path) {
             return;
         }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream,
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 
-use ringfence_sandbox::{ProxySockets, Unsupported};
+use ringfence_sandbox::{ProxySockets, UnsupportedFeature};
 use ringfence_types::{Control, ControlLevel, PROXY_PORT};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
@@ -506,7 +506,7 @@ fn other_backends_refuse_to_filter() {
     for backend in [Backend::Landlock, Backend::External, Backend::None] {
         let spec = SandboxSpec { backend, net: NetMode::Filtered, ..world.spec() };
         match Sandbox::start(&spec, &NoRules) {
-            Err(error @ SandboxStartError::Unsupported { what: Unsupported::FilteredNetwork, .. }) => {
+            Err(error @ SandboxStartError::Unsupported { what: UnsupportedFeature::FilteredNetwork, .. }) => {
                 assert!(error.hint().unwrap().contains("--backend native"), "{backend}");
             }
             other => panic!("{backend}: {other:?}"),

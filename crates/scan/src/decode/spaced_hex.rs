@@ -65,13 +65,13 @@ fn read(bytes: &[u8], run: Range<usize>, pieces: &mut Vec<DecodedPiece>) {
             text.flush(pieces);
         }
         if GROUPS.contains(&digits) {
-            for pair in rest
+            for (pair, at) in rest
                 .get(gap..gap + digits)
                 .unwrap_or_default()
                 .chunks_exact(PAIR)
                 .zip((at + gap..).step_by(PAIR))
             {
-                text.push(pair, pieces);
+                text.push(pair, at, pieces);
             }
         }
         at += (gap + digits).max(1);
@@ -95,7 +95,7 @@ struct SpacedText {
 }
 
 impl SpacedText {
-    fn push(&mut self, (pair, at): (&[u8], usize), pieces: &mut Vec<DecodedPiece>) {
+    fn push(&mut self, pair: &[u8], at: usize, pieces: &mut Vec<DecodedPiece>) {
         match hex::byte(pair).filter(|byte| is_textual(*byte)) {
             Some(byte) => {
                 self.bytes.push(byte);

@@ -136,6 +136,12 @@ fn report_aside(aside: &SetAside, form: OutputFormat) {
     if let Some(reason) = &aside.reason {
         say!("  reason: {}", shown(reason));
     }
+    if let Some(problem) = &aside.problem {
+        say!("  problem: {}", shown(problem));
+    }
+    if let Some(flaw) = &aside.flaw {
+        say!("  its records do not verify: {}", shown(flaw));
+    }
     if !aside.is_signed {
         say!("  its key has not signed that; this node accepts it by its own records");
     }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use ringfence_authz::{CallPermissions, FilesystemView as GrantedView};
 use ringfence_egress::SessionCa;
 use ringfence_sandbox::survey::SurveyError;
-use ringfence_sandbox::{HostView, ProxySockets, Sandbox, SandboxSpec, SandboxStartError, Unsupported};
+use ringfence_sandbox::{
+    HostView, ProxySockets, Sandbox, SandboxSpec, SandboxStartError, UnsupportedFeature,
+};
 use ringfence_types::{
     Access, Backend, ByteString, ControlLevel, NetMode, PolicyLayer, Posture, Refusal, RefusalCode, RuleId,
 };
@@ -201,12 +203,12 @@ fn start_steadily(
 fn refusal_of(error: &SandboxStartError) -> Option<Refusal> {
     let (code, rule) = match error {
         SandboxStartError::Unsupported { what, .. } => match what {
-            Unsupported::FilteredNetwork => (RefusalCode::Network, RuleId::NetworkBackend),
-            Unsupported::ClosedRoot => (RefusalCode::Path, RuleId::RootClosed),
-            Unsupported::SecretFile => (RefusalCode::Secret, RuleId::SecretBackend),
-            Unsupported::HeldLink => (RefusalCode::Path, RuleId::PathHeldLink),
-            Unsupported::Root => (RefusalCode::Path, RuleId::RootBackend),
-            Unsupported::WholeMachine => (RefusalCode::Profile, RuleId::ProfileBackend),
+            UnsupportedFeature::FilteredNetwork => (RefusalCode::Network, RuleId::NetworkBackend),
+            UnsupportedFeature::ClosedRoot => (RefusalCode::Path, RuleId::RootClosed),
+            UnsupportedFeature::SecretFile => (RefusalCode::Secret, RuleId::SecretBackend),
+            UnsupportedFeature::HeldLink => (RefusalCode::Path, RuleId::PathHeldLink),
+            UnsupportedFeature::Root => (RefusalCode::Path, RuleId::RootBackend),
+            UnsupportedFeature::WholeMachine => (RefusalCode::Profile, RuleId::ProfileBackend),
         },
         SandboxStartError::Survey(SurveyError::TooLong { .. }) => (RefusalCode::Path, RuleId::PathTooLong),
         _ => return None,

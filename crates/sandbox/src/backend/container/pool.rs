@@ -76,7 +76,7 @@ impl ContainerPool {
         };
         drop(waiting);
         for making in making {
-            // It finds nobody to give it to. A thread that panicked has made nothing.
+            // The thread removes the container that it made: its entry is gone. A thread that panicked has made none.
             let _ended = making.thread.join();
         }
     }
@@ -126,7 +126,7 @@ fn add(made: Result<ReadyContainer, SandboxStartError>, shelf: &Weak<Mutex<Conta
 }
 
 impl Drop for ContainerPoolState {
-    /// What is being made is removed by its thread, which finds nobody to give it to.
+    /// A thread that still makes a container removes it itself, because the pool is gone.
     fn drop(&mut self) {
         for making in self.making.drain(..) {
             if making.thread.thread().id() != thread::current().id() {

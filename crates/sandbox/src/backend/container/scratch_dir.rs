@@ -95,8 +95,8 @@ impl ContainerScratch {
         bound
     }
 
-    /// Waits for PID 1 of the container, and for nobody else: after it the socket is gone. `runs` says whether it may
-    /// still come.
+    /// Waits until PID 1 of the container connects. The socket accepts this one connection and is then removed. `runs`
+    /// says whether PID 1 may still connect.
     pub(super) fn connected(&mut self, runs: impl Fn() -> bool) -> Result<OwnedFd, SandboxStartError> {
         const PATIENCE: Duration = Duration::from_secs(120);
         const LOOK: Duration = Duration::from_millis(500);
