@@ -18,7 +18,9 @@
 //! WHY NOT `diff.autoRefreshIndex=false`, which keeps `git diff` from running that hook: it would show files as changed that
 //! were only touched.
 
-use ringfence_types::ByteString;
+use ringfence_types::{ByteString, CommandMode};
+
+use crate::policy::Policy;
 
 /// Set for every command in `listed` mode that no person approved.
 pub const VARIABLES: &[(&str, &str)] = &[
@@ -56,6 +58,11 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("safe.bareRepository", "explicit"),
     ("help.format", "man"),
 ];
+
+/// Whether the policy lists commands, so that one that no person approved needs [`environment`].
+pub fn protects(policy: &Policy) -> bool {
+    !policy.all().all(|policy| policy.commands == CommandMode::Contained)
+}
 
 /// [`VARIABLES`] and [`SETTINGS`] as variables.
 pub fn environment() -> Vec<(ByteString, ByteString)> {

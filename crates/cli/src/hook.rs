@@ -55,10 +55,6 @@ pub(crate) enum HookError {
     Event(String),
     #[error("{0} says nothing about where it works")]
     NoPlace(AgentKind),
-    #[error(
-        "{0} has no record of this turn, which says where it was started (a session without a record cannot be judged)"
-    )]
-    NoProject(AgentKind),
     #[error("`{0}` is not a directory that can be worked in")]
     Place(String, #[source] std::io::Error),
     #[error("it is not known where the program ringfence is")]

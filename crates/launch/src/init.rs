@@ -13,6 +13,7 @@ use ringfence_launch::step::LaunchStep;
 use ringfence_launch::wire::ControlMessage;
 
 use crate::leader::{self, LeaderRequest};
+use crate::seal::SignalScope;
 use crate::sys::{self, ALL_SIGNALS, Errno, ForkResult, MAX_FDS, PrctlOption, signal_bit};
 use crate::{CONTROL, InitState, LaunchFailure, descendants, is_init, receive, seal, steps};
 
@@ -28,13 +29,13 @@ pub(crate) fn run(prepared: &InitState) -> Result<(), LaunchFailure> {
     }
     steps::build_root(&plan)?;
     sys::set_umask(0o022);
-    seal::seal(&plan)?;
+    let scope = seal::seal(&plan)?;
     let achieved = seal::achieved(&plan, prepared)?;
     let signals =
         sys::signal_descriptor(signal_bit(libc::SIGCHLD)).map_err(LaunchFailure::at(LaunchStep::Init))?;
     sys::send(CONTROL, &ControlMessage::Ready(achieved).encode(), None)
         .map_err(LaunchFailure::at(LaunchStep::Report))?;
-    let mut server = InitServer { plan, own_namespace, signals, calls: [RunningCall::FREE; MAX_CALLS] };
+    let mut server = InitServer { own_namespace, scope, signals, calls: [RunningCall::FREE; MAX_CALLS] };
     server.serve();
     if !own_namespace {
         descendants::kill_all();
@@ -103,8 +104,8 @@ impl RunningCall {
 }
 
 struct InitServer {
-    plan: Plan<'static>,
     own_namespace: bool,
+    scope: Option<SignalScope>,
     signals: i32,
     calls: [RunningCall; MAX_CALLS],
 }
@@ -146,8 +147,8 @@ impl InitServer {
     }
 
     fn run(&mut self, id: u64, length: usize, fds: &[i32]) {
-        let (plan, own_namespace) = (&self.plan, self.own_namespace);
-        let request = LeaderRequest { id, length, fds, plan, own_namespace, init: sys::own_pid() };
+        let (own_namespace, scope) = (self.own_namespace, self.scope);
+        let request = LeaderRequest { id, length, fds, own_namespace, scope, init: sys::own_pid() };
         let started = match self.calls.iter_mut().find(|call| call.leader == 0) {
             None => Err(Errno(libc::EAGAIN)),
             Some(slot) => match sys::fork() {

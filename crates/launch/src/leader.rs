@@ -7,11 +7,11 @@
 use core::ffi::CStr;
 
 use ringfence_launch::command::{TERMINAL, TERMINAL_ERR, TERMINAL_IN, TERMINAL_OUT, WireCommand};
-use ringfence_launch::plan::Plan;
 use ringfence_launch::wire::{ControlMessage, leader_name};
 
+use crate::seal::SignalScope;
 use crate::sys::{self, ALL_SIGNALS, ChildExit, Errno, ForkResult, PrctlOption};
-use crate::{CONTROL, approval, descendants, seal};
+use crate::{CONTROL, approval, descendants};
 
 /// Signal from PID 1 to a leader: kill everything of the call. Not a forwarded signal, and not a real-time one, whose queue the
 /// command could fill.
@@ -22,8 +22,8 @@ pub(crate) struct LeaderRequest<'a> {
     pub(crate) length: usize,
     /// The command's memfd, then one descriptor for each standard stream that is not the terminal.
     pub(crate) fds: &'a [i32],
-    pub(crate) plan: &'a Plan<'static>,
     pub(crate) own_namespace: bool,
+    pub(crate) scope: Option<SignalScope>,
     /// PID 1 or what stands in for it.
     pub(crate) init: i32,
 }
@@ -139,8 +139,8 @@ fn become_command(request: &LeaderRequest<'_>) -> Result<core::convert::Infallib
     sys::set_session()?;
     let (streams, program) = approval::split(&command, streams)?;
     let streams = connect(request.id, &command, streams)?;
-    if !request.own_namespace {
-        seal::scope_signals(request.plan)?;
+    if let Some(scope) = request.scope {
+        scope.enter()?;
     }
     sys::change_directory(command.cwd)?;
     let program = program.map(|fd| approval::SealedProgram::open(&command, fd)).transpose()?;

@@ -6,15 +6,19 @@ use ringfence_launch::step::LaunchStep;
 use ringfence_launch::wire::LaunchReport;
 
 use crate::sys::{self, Errno, PrctlOption};
-use crate::{InitState, LaunchFailure, network};
+use crate::{InitState, LaunchFailure, is_init, network};
 
 // PRIVILEGE: drops from all rights inside the namespaces to none.
-pub(crate) fn seal(plan: &Plan<'_>) -> Result<(), LaunchFailure> {
+/// Returns what each command of a sandbox without a PID namespace takes on besides.
+pub(crate) fn seal(plan: &Plan<'_>) -> Result<Option<SignalScope>, LaunchFailure> {
     set_limits(plan)?;
     drop_capabilities().map_err(LaunchFailure::at(LaunchStep::Capabilities))?;
     sys::prctl(PrctlOption::SetNoNewPrivileges, 1).map_err(LaunchFailure::at(LaunchStep::NoNewPrivileges))?;
+    // Made before the filters, one of which refuses rulesets. A process in a PID namespace needs none.
+    let scope = if is_init() { None } else { SignalScope::of(plan)? };
     enforce_landlock(plan)?;
-    install_filters(plan)
+    install_filters(plan)?;
+    Ok(scope)
 }
 
 /// Reads back from the kernel what this process achieved.
@@ -121,20 +125,28 @@ fn install_filters(plan: &Plan<'_>) -> Result<(), LaunchFailure> {
     Ok(())
 }
 
-/// In a sandbox without a PID namespace: processes inside cannot signal the supervisor.
-///
-/// KERNEL: every Landlock domain denies links and renames between directories, whether it handles that right or not. This one
-/// allows them everywhere, so that only the domain of the plan decides.
-pub(crate) fn scope_signals(plan: &Plan<'_>) -> Result<(), Errno> {
-    const SCOPE_SIGNAL: u64 = 2;
-    const REFER: u64 = 1 << 13;
-    match first_ruleset(plan) {
-        Some((_, _, scoped)) if scoped & SCOPE_SIGNAL != 0 => {
-            let ruleset = sys::landlock_create(REFER, 0, SCOPE_SIGNAL)?;
-            let answer = allow(ruleset, c"/", REFER).and_then(|()| sys::landlock_enforce(ruleset));
-            sys::close(ruleset);
-            answer
+/// A Landlock ruleset for the commands of a sandbox without a PID namespace: they cannot signal the supervisor.
+#[derive(Clone, Copy)]
+pub(crate) struct SignalScope(i32);
+
+impl SignalScope {
+    /// KERNEL: every Landlock domain denies links and renames between directories, whether it handles that right or not. This one
+    /// allows them everywhere, so that only the domain of the plan decides.
+    fn of(plan: &Plan<'_>) -> Result<Option<Self>, LaunchFailure> {
+        const SCOPE_SIGNAL: u64 = 2;
+        const REFER: u64 = 1 << 13;
+        let failed = LaunchFailure::at(LaunchStep::Landlock);
+        match first_ruleset(plan) {
+            Some((_, _, scoped)) if scoped & SCOPE_SIGNAL != 0 => {
+                let ruleset = sys::landlock_create(REFER, 0, SCOPE_SIGNAL).map_err(&failed)?;
+                allow(ruleset, c"/", REFER).map_err(&failed)?;
+                Ok(Some(Self(ruleset)))
+            }
+            _ => Ok(None),
         }
-        _ => Ok(()),
+    }
+
+    pub(crate) fn enter(self) -> Result<(), Errno> {
+        sys::landlock_enforce(self.0)
     }
 }

@@ -140,6 +140,13 @@ impl LedgerReader {
         self.records(&RowQuery::about(id)).map(whole)
     }
 
+    /// The kinds of all records about exactly this id, also of pruned ones and of chains that were set aside: neither makes undone what
+    /// was used or revoked.
+    pub fn kinds_ever_about(&self, id: &str) -> Result<Vec<Kind>, LedgerReadError> {
+        let rows = collect(self.rows(), &RowQuery::ever_about(id)).map_err(LedgerReadError::of_store)?;
+        Ok(rows.iter().filter_map(|row| Kind::of_word(&row.kind)).collect())
+    }
+
     /// [`LedgerReader::about`], of this node only.
     pub fn own_about(&self, id: &str) -> Result<Vec<Record>, LedgerReadError> {
         self.records(&RowQuery { chains: ChainSelection::This, ..RowQuery::about(id) }).map(whole)

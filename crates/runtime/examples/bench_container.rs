@@ -19,9 +19,9 @@ use ringfence_sandbox::{
 };
 use ringfence_types::{Access, Backend, ByteString, ContainerSpec, Limits, NetMode, PathDecision, Root};
 
-struct Open;
+struct OpenRules;
 
-impl SurveyRules for Open {
+impl SurveyRules for OpenRules {
     fn judge(&self, _relative: &Path) -> PathDecision {
         PathDecision::Open
     }
@@ -74,7 +74,7 @@ fn main() {
 }
 
 fn start(spec: &SandboxSpec) -> Sandbox {
-    Sandbox::start_from(spec, &Open, &ContainerPool::new(EngineContainers)).unwrap()
+    Sandbox::start_from(spec, &OpenRules, &ContainerPool::new(EngineContainers)).unwrap()
 }
 
 fn calls(spec: &SandboxSpec, count: usize) {
@@ -86,13 +86,13 @@ fn calls(spec: &SandboxSpec, count: usize) {
 fn prewarmed(spec: &SandboxSpec, count: usize) {
     let pool = ContainerPool::new(EngineContainers);
     for _ in 0..count {
-        pool.keep(spec, &Open, 1).unwrap();
+        pool.keep(spec, &OpenRules, 1).unwrap();
         while pool.waiting() == 0 {
             std::thread::sleep(Duration::from_millis(5));
         }
         let mut used = None;
         report(|| {
-            let mut session = Sandbox::start_from(spec, &Open, &pool).unwrap();
+            let mut session = Sandbox::start_from(spec, &OpenRules, &pool).unwrap();
             run(&mut session, spec);
             used = Some(session);
         });

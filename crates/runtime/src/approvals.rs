@@ -12,10 +12,10 @@ mod loop_guard;
 mod notify;
 mod presence;
 mod principal;
+pub(crate) mod prompt_content;
 mod prompt_text;
 mod request;
 mod rewritten;
-pub(crate) mod seen;
 mod wait;
 
 use std::fmt;
@@ -40,10 +40,10 @@ pub use presence::PresenceLock;
 pub use presence::watching;
 pub(crate) use presence::{asking, is_watched};
 pub use principal::{local_operator, operator_of};
+pub(crate) use prompt_content::PromptCall;
 pub use prompt_text::render_prompt;
 pub(crate) use prompt_text::{PromptContext, PromptRedactor, offers, prompt};
 pub(crate) use request::{ApprovalRequester, ApprovalSubject, holds};
-pub(crate) use seen::Seen;
 pub use wait::ApprovalWait;
 pub(crate) use wait::{ApprovalContext, decision};
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_authz::{Authorization, FilesystemView, Policy, env, git_keys};
 use ringfence_sandbox::HOME_INSIDE;
-use ringfence_types::{Backend, ByteString, CommandMode, SessionId};
+use ringfence_types::{Backend, ByteString, SessionId};
 
 use crate::session::HostSetup;
 use crate::workspace::Workspace;
@@ -69,8 +69,7 @@ pub(crate) fn remove_steering_variables(
     policy: &Policy,
     grant: &Authorization,
 ) -> Vec<(ByteString, ByteString)> {
-    let contained = policy.all().all(|policy| policy.commands == CommandMode::Contained);
-    if contained || grant.is_approved() {
+    if !git_keys::protects(policy) || grant.is_approved() {
         return variables;
     }
     env::merge(variables, &git_keys::environment())

@@ -78,13 +78,13 @@ impl Resident {
 
 /// A usable home, and the repairs that were needed.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedHome {
     pub(crate) path: PathBuf,
     pub(crate) repairs: Repairs,
 }
 
 /// The kept home of a resident.
-pub(crate) fn kept(setup: &HostSetup, resident: &Resident) -> io::Result<Prepared> {
+pub(crate) fn kept(setup: &HostSetup, resident: &Resident) -> io::Result<PreparedHome> {
     let homes = setup.state_dir.join(HOMES);
     make_private(&homes)?;
     prepared(setup, &homes, OsStr::new(&resident.directory()))
@@ -121,7 +121,7 @@ impl Drop for Lease {
 }
 
 /// A new home for one session only.
-pub(crate) fn fresh(setup: &HostSetup) -> io::Result<(Prepared, Lease)> {
+pub(crate) fn fresh(setup: &HostSetup) -> io::Result<(PreparedHome, Lease)> {
     let parent = setup.state_dir.join(HOMES).join(FRESH);
     make_private(&parent)?;
     sweep(&parent);
@@ -168,7 +168,7 @@ fn sweep(parent: &Path) {
     }
 }
 
-fn prepared(setup: &HostSetup, parent: &Path, name: &OsStr) -> io::Result<Prepared> {
+fn prepared(setup: &HostSetup, parent: &Path, name: &OsStr) -> io::Result<PreparedHome> {
     let mut repairs = Repairs::new();
     let home = Beneath::open(parent, name, &mut repairs)?;
     for (link, target) in setup.toolchains.iter().flat_map(|toolchain| &toolchain.links) {
@@ -177,7 +177,7 @@ fn prepared(setup: &HostSetup, parent: &Path, name: &OsStr) -> io::Result<Prepar
             repairs.push(format!("no packages of the host at `~/{}`: {}", link.display(), chain(&error)));
         }
     }
-    Ok(Prepared { path: parent.join(name), repairs })
+    Ok(PreparedHome { path: parent.join(name), repairs })
 }
 
 fn make_private(directory: &Path) -> io::Result<()> {

@@ -38,7 +38,7 @@ pub use leaks::{LeakError, LeakSummary};
 pub use memory_budget::MemoryBudget;
 pub use observer::{CallObserver, PipelineStage};
 pub use outbound_redaction::{OutboundRedactionError, OutboundRedactor, private_value};
-pub use pipeline::{CallEnd, Settled, TOO_MANY, Touched};
+pub use pipeline::{CallEnd, EffectOutput, Settled, TOO_MANY};
 pub use policy_reload::FileStamps;
 pub use session::{
     Abandoned, AgentSession, HostSetup, OpenSessionError, PolicySource, Runtime, SessionShared, SessionSpec,

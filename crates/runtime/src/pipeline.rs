@@ -71,7 +71,7 @@ use crate::session::AgentSession;
 pub use admitted::Admitted;
 pub(crate) use admitted::Running;
 pub(crate) use authenticated::closed;
-pub(crate) use awaiting_approval::Asking;
+pub(crate) use awaiting_approval::AskContext;
 pub(crate) use context::{Actor, CallContext};
 pub(crate) use decided::{Decided, chain};
 pub(crate) use input::Intake;
@@ -79,7 +79,7 @@ pub use received::Received;
 pub use settled::{CallEnd, Settled};
 pub(crate) use settled::{RefusedCall, TakenOut, for_the_record};
 
-pub use crate::effect::{TOO_MANY, Touched};
+pub use crate::effect::{EffectOutput, TOO_MANY};
 pub(crate) use crate::effect::{conflict, edits, refusal_of, spec};
 
 /// Runs one call through the whole pipeline. On return the ledger has its end, or the result says that it has
@@ -91,7 +91,7 @@ pub(crate) fn run<E: Perform>(
 ) -> Settled {
     session.reach(PipelineStage::Authenticate);
     let mut intake = Intake::new(io.stdin);
-    let decided = decide(call, session, Asking { interrupts: io.interrupts, intake: &mut intake });
+    let decided = decide(call, session, AskContext { interrupts: io.interrupts, intake: &mut intake });
     let decided = match decided {
         Ok(decided) => decided,
         Err(refused) => return refused.settle(session),
@@ -109,7 +109,7 @@ pub(crate) fn run<E: Perform>(
 pub(crate) fn decide<E: Effect>(
     call: Received<E>,
     context: &mut impl CallContext,
-    asking: Asking<'_, '_>,
+    asking: AskContext<'_, '_>,
 ) -> Result<Decided<E>, RefusedCall> {
     call.authenticate()?
         .renew_policy(context)?
@@ -164,7 +164,7 @@ pub(crate) fn delegate(
     to: &str,
 ) -> Result<TransactionId, Settled> {
     let mut intake = Intake::new(io.stdin);
-    let asking = Asking { interrupts: io.interrupts, intake: &mut intake };
+    let asking = AskContext { interrupts: io.interrupts, intake: &mut intake };
     with_effect!(
         call,
         received => {

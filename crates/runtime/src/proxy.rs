@@ -23,7 +23,7 @@ use crate::pipeline::Running;
 use crate::policy_reload::{CurrentPolicy, PolicyCache};
 use crate::session::{AgentSession, PolicySource, SessionSpec};
 
-pub use crate::effect::{FlowCount, RefusedHostCount, Seen};
+pub use crate::effect::{FlowCount, FlowSummary, RefusedHostCount};
 pub use proxy_env::provider_url;
 pub(crate) use proxy_env::{bundle, variables};
 
@@ -85,12 +85,12 @@ impl SessionProxy {
     }
 
     /// The summary so far.
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> FlowSummary {
         self.gate.seen()
     }
 
     /// Ends every flow and approval; returns the summary.
-    pub(crate) fn close(self) -> Seen {
+    pub(crate) fn close(self) -> FlowSummary {
         let Self { proxy, gate } = self;
         gate.close();
         drop(proxy);
@@ -103,7 +103,7 @@ impl SessionProxy {
 pub(crate) fn fetch(
     session: &AgentSession<'_>,
     running: &Running<FetchEffect>,
-) -> Result<(Result<FetchResponse, FetchError>, Seen), SessionProxyError> {
+) -> Result<(Result<FetchResponse, FetchError>, FlowSummary), SessionProxyError> {
     let Call::Fetch(wanted) = running.call() else { return Err(SessionProxyError::NoFetch) };
     let gate = Arc::new(gate_of(session, None));
     let fetcher = DirectFetcher::start(Arc::clone(&gate) as Arc<dyn FlowGate>, settings(session, None)?)?;

@@ -82,14 +82,14 @@ impl Room {
     }
 
     /// Records the result of a command.
-    fn note(&self, exceeded: Exceeded) {
-        let noted = match (exceeded, self.excess) {
-            (Exceeded::No, Some(_)) => Ok(()),
-            (Exceeded::No, None) => match fs::remove_file(&self.record) {
+    fn note(&self, state: QuotaState) {
+        let noted = match (state, self.excess) {
+            (QuotaState::Within, Some(_)) => Ok(()),
+            (QuotaState::Within, None) => match fs::remove_file(&self.record) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             },
-            (Exceeded::Yes, known) => {
+            (QuotaState::Exceeded, known) => {
                 let allowed = known.map_or(self.threshold(), |excess| excess.allowed);
                 let times = known.map_or(0, |excess| excess.times).saturating_add(1);
                 self.write(Excess { allowed, times })
@@ -154,10 +154,11 @@ fn refusal(message: String) -> Refusal {
     }
 }
 
+/// Whether a command kept within the quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exceeded {
-    Yes,
-    No,
+pub(crate) enum QuotaState {
+    Exceeded,
+    Within,
 }
 
 /// The quota of one command, measured while it runs.
@@ -203,11 +204,12 @@ impl Quota {
     }
 
     /// Measures once more after the end: the command may have been faster than the last measurement.
-    pub(crate) fn settle(&self) -> Exceeded {
+    pub(crate) fn settle(&self) -> QuotaState {
         let seen = self.exceeded.load(Ordering::SeqCst);
         let now = self.now();
-        let exceeded = if seen || self.room.is_too_much(&now) { Exceeded::Yes } else { Exceeded::No };
-        self.room.note(exceeded);
-        exceeded
+        let state =
+            if seen || self.room.is_too_much(&now) { QuotaState::Exceeded } else { QuotaState::Within };
+        self.room.note(state);
+        state
     }
 }

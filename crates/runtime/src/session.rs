@@ -26,7 +26,7 @@ use ringfence_types::{
 };
 
 use crate::approvals::{self, ApprovalContext, Approver, NoApprover};
-use crate::effect::{Seen, SharedApprover};
+use crate::effect::{FlowSummary, SharedApprover};
 use crate::engine_containers::EngineContainers;
 use crate::home::Resident;
 use crate::host_facts::{Inside, LiveHost};
@@ -731,7 +731,7 @@ impl<'r> AgentSession<'r> {
     }
 
     /// Ends the network with the last call; returns the summary.
-    pub(crate) fn leave_network(&mut self) -> Option<Seen> {
+    pub(crate) fn leave_network(&mut self) -> Option<FlowSummary> {
         if let Some(own) = &mut self.own {
             return own.fence.network.take().map(SessionProxy::close);
         }

@@ -62,9 +62,14 @@ struct Places {
 type Candidates = Vec<Vec<Candidate>>;
 
 impl Places {
-    fn scene(&self, mode: ExaminationMode) -> Scene<'_> {
+    fn scene(&self, mode: ExaminationMode, patience: Patience) -> Scene<'_> {
         let Self { grounds, outside, fixed, hooks_of_user, accepted, .. } = self;
-        Scene { grounds, outside, fixed, hooks_of_user, accepted, mode }
+        Scene { grounds, outside, fixed, hooks_of_user, accepted, mode, patience }
+    }
+
+    /// Without an end: a setting that is not looked at any more would be taken for a harmful one.
+    fn scene_to_act(&self) -> Scene<'_> {
+        self.scene(ExaminationMode::Later, Patience::of(Duration::MAX))
     }
 
     fn candidates(&self, patience: Patience) -> Result<Candidates, SurveyError> {
@@ -73,16 +78,17 @@ impl Places {
 
     /// What is there now and was not at the start.
     fn findings(&self) -> Result<Vec<Finding>, SurveyError> {
-        Ok(self.fresh(&self.candidates(Patience::of(self.at_most))?))
+        let patience = Patience::of(self.at_most);
+        self.fresh(&self.candidates(patience)?, patience)
     }
 
     /// What of these candidates was not there at the start.
-    fn fresh(&self, candidates: &Candidates) -> Vec<Finding> {
-        let mut findings = self.scene(ExaminationMode::Later).examine(candidates);
+    fn fresh(&self, candidates: &Candidates, patience: Patience) -> Result<Vec<Finding>, SurveyError> {
+        let mut findings = self.scene(ExaminationMode::Later, patience).examine(candidates)?;
         findings.retain(|finding| !self.accepted.contains(&finding.print));
         // One reason is enough for a link that is wrong by its name too. Its place comes last among those of an entry.
         findings.dedup_by(|link, first| link.kind.is_of_place() && link.place() == first.place());
-        findings
+        Ok(findings)
     }
 
     /// Makes everything that is new ineffective, and says what. Directories that were only opened come last: a record and a
@@ -98,8 +104,9 @@ impl Places {
         let mut changes = Vec::new();
         let mut before = Vec::new();
         for _ in 0..ROUNDS {
-            let findings = match self.candidates(patience) {
-                Ok(candidates) => self.fresh(&candidates),
+            let looked = self.candidates(patience).and_then(|found| self.fresh(&found, patience));
+            let findings = match looked {
+                Ok(findings) => findings,
                 Err(error) => return self.unfinished(changes, ringfence_types::chain(&error)),
             };
             if findings.is_empty() {
@@ -108,7 +115,7 @@ impl Places {
             if findings == before {
                 return self.unfinished(changes, self.still_there(&findings));
             }
-            changes.extend(act::neutralise(&self.scene(ExaminationMode::Later), &findings));
+            changes.extend(act::neutralise(&self.scene_to_act(), &findings));
             before = findings;
         }
         self.unfinished(changes, "each look uncovers more".to_owned())

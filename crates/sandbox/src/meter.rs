@@ -12,6 +12,7 @@
 mod count;
 mod locks;
 mod machine;
+mod sockets;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -159,7 +160,7 @@ impl MeterLoop {
         }
         let limit = limits.memory_bytes;
         let of_machine = machine::shared();
-        let objects = Objects::of(&calls, limits.files);
+        let objects = Objects::of(self.init, &calls, limits.files);
         let rough: u64 = calls.iter().map(|call| call.sum(count::rough)).sum();
         let at_most = rough.saturating_add(objects.bytes()).saturating_add(of_machine);
         let most_mappings: u64 = calls.iter().map(|call| call.sum(count::most_mappings)).sum();

@@ -203,6 +203,11 @@ pub enum SurveyError {
     )]
     TooSlow { path: PathBuf, seconds: u64 },
     #[error(
+        "`{}` holds names that take too much memory to look through; remove what makes it so large or so deep",
+        shown(path)
+    )]
+    TooMuch { path: PathBuf },
+    #[error(
         "`{}` holds more hidden and protected files than can be mounted ({mounts} mounts); remove what makes them so many",
         shown(path)
     )]

@@ -53,8 +53,8 @@ impl RefusalNotice {
 }
 
 fn is_of_hooks(rule: &RuleName) -> bool {
-    use RuleId::{HookCannotRewrite, HookDisabled, HookMalformed, HookSearch};
-    matches!(rule.id(), Some(HookCannotRewrite | HookDisabled | HookMalformed | HookSearch))
+    use RuleId::{HookCannotRewrite, HookDisabled, HookMalformed, HookSearch, HookUnrecorded};
+    matches!(rule.id(), Some(HookCannotRewrite | HookDisabled | HookMalformed | HookSearch | HookUnrecorded))
 }
 
 fn instead(refusal: &Refusal, workspace: Option<&Path>) -> String {

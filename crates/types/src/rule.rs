@@ -102,6 +102,7 @@ words! {
         HeldVersionControl = "held.version-control",
         HookCannotRewrite = "hook.cannot-rewrite",
         HookDisabled = "hook.disabled",
+        HookUnrecorded = "hook.unrecorded",
         HookMalformed = "hook.malformed",
         HookSearch = "hook.search",
         HostMalformed = "host.malformed",

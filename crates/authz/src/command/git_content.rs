@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{ByteString, Decision, PathDecision, Risk, RuleId};
+use ringfence_types::{Access, ByteString, Decision, PathDecision, Risk, RuleId};
 
 use super::arg::Arg;
 use super::catalogue::git_subcommand;
@@ -13,8 +13,9 @@ use super::operands::likely_path;
 use super::options::{Operand, OperandPosition, OptionEffect, ParsedArgs};
 use super::rules::takes_value;
 use super::{CommandContext, CommandEvaluator};
+use crate::eval_context::EvalContext;
 use crate::judgement::{JudgementPart, PartKind};
-use crate::paths::{PathIntent, judge_path};
+use crate::paths::{PathIntent, check_place, judge_path};
 
 /// Long options that make `log` print contents.
 const PATCHES: &[&str] = &[
@@ -82,10 +83,7 @@ impl CommandEvaluator<'_> {
     fn hidden_in(&mut self, dir: &Path) -> Option<Vec<PathBuf>> {
         let scene = self.scene;
         let hides = |path: &PathBuf| {
-            let relative = path.strip_prefix(scene.workspace()).ok();
-            let named =
-                relative.is_some_and(|path| scene.policy.rules.paths.judge(path) != PathDecision::Open);
-            named && judge_path(scene, path, PathIntent::Read).decision > Decision::Allow
+            may_be_hidden(scene, path) && judge_path(scene, path, PathIntent::Read).decision > Decision::Allow
         };
         let look = || Some(scene.facts.git_tracked(dir)?.into_iter().filter(hides).collect());
         self.tracked.entry(dir.to_owned()).or_insert_with(look).clone()
@@ -98,12 +96,38 @@ impl CommandEvaluator<'_> {
         if specs.is_limited() {
             return part;
         }
-        let relative = path.strip_prefix(self.scene.workspace()).unwrap_or(path);
+        let roots = self.scene.permissions.roots.iter();
+        let relative = roots.filter_map(|root| path.strip_prefix(root.path.as_path()).ok());
+        let relative = relative.min_by_key(|relative| relative.as_os_str().len()).unwrap_or(path);
         let shown = ByteString::from(relative).display();
         let fix = format!("leave it out: `-- . ':!{shown}'`, or say yes to this one");
         let part = JudgementPart { rule: RuleId::GitContent.into(), ..part };
         part.because("git may print its content, which must not be read").ask(Risk::High, fix)
     }
+}
+
+/// Whether a path is worth a judgement: a repository may track a million files. Names count from the root that holds a file, and
+/// the name of a root that begins with a dot counts too.
+fn may_be_hidden(scene: &EvalContext<'_>, path: &Path) -> bool {
+    let root_of = |relative: &Path| path.ancestors().nth(relative.components().count());
+    let is_dotted =
+        |root: &Path| root.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    match check_place(scene.permissions, path, Access::Read) {
+        Ok(Some(relative)) => {
+            scene.policy.rules.paths.judge(relative) != PathDecision::Open
+                || root_of(relative).is_some_and(is_dotted)
+        }
+        Ok(None) => false,
+        // What lies in a root that is closed. Outside of every root nothing is masked.
+        Err(_) => scene.permissions.roots.iter().any(|root| path.starts_with(root.path.as_path())),
+    }
+}
+
+/// Whether a path holds a root that is not itself in another.
+fn holds_root(scene: &EvalContext<'_>, path: &Path) -> bool {
+    let roots = || scene.permissions.roots.iter().map(|root| root.path.as_path());
+    let is_inner = |root: &Path| roots().any(|other| other != root && root.starts_with(other));
+    roots().any(|root| root.starts_with(path) && !is_inner(root))
 }
 
 /// One part a file: a repository of secrets needs no list of all of them.
@@ -157,8 +181,8 @@ impl Pathspecs {
         if !dashed && may_be_revision(text) {
             return None;
         }
-        // The whole workspace is no limit.
-        let path = Some(path).filter(|path| !judge.scene.workspace().starts_with(path))?;
+        // A whole root is no limit.
+        let path = Some(path).filter(|path| !holds_root(judge.scene, path))?;
         self.included.push(path);
         Some(())
     }

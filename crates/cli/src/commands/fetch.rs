@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use ringfence_authz::env::ApproverPresence;
 use ringfence_policy::StartupFlags;
-use ringfence_runtime::{CallEnd, CommandIo, FetchResponse, OutputTarget, Settled, StdinSource, Touched};
+use ringfence_runtime::{
+    CallEnd, CommandIo, EffectOutput, FetchResponse, OutputTarget, Settled, StdinSource,
+};
 use ringfence_types::{ByteString, Call, FetchCall as Wanted};
 use serde::Serialize;
 
@@ -69,7 +71,7 @@ fn told(fetch: &FetchArgs, settled: Settled) -> ExitCode {
         leaks::tell(&settled.leaks);
     }
     match settled.ended {
-        CallEnd::Touched(Touched::Fetched(page)) => shown(fetch, page),
+        CallEnd::Touched(EffectOutput::Fetched(page)) => shown(fetch, page),
         CallEnd::Refused(refusal) => error::refused(&refusal),
         CallEnd::Failed { what, hint } => {
             error::failed_text(&ByteString::from(what.as_str()).display(), hint.as_deref())

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use ringfence_authz::env::ApproverPresence;
 use ringfence_policy::StartupFlags;
-use ringfence_runtime::{CallEnd, CommandIo, OutputTarget, StdinSource, Touched};
+use ringfence_runtime::{CallEnd, CommandIo, EffectOutput, OutputTarget, StdinSource};
 use ringfence_types::{ByteString, Call, FileCall};
 use sha2::{Digest as _, Sha256};
 
@@ -85,21 +85,21 @@ fn perform(place: &PolicyArgs, call: FileCall, content: &[u8]) -> ExitCode {
     }
 }
 
-fn show(touched: Touched) -> ExitCode {
+fn show(touched: EffectOutput) -> ExitCode {
     let mut out = std::io::stdout().lock();
     let written = match touched {
-        Touched::Read(content) => out.write_all(&content),
-        Touched::Listed(entries) => entries.iter().try_for_each(|entry| {
+        EffectOutput::Read(content) => out.write_all(&content),
+        EffectOutput::Listed(entries) => entries.iter().try_for_each(|entry| {
             out.write_all(entry.name.as_os_str().as_bytes())?;
             out.write_all(OsStr::new("\n").as_bytes())
         }),
-        Touched::Looked(_)
-        | Touched::Written
-        | Touched::Linked
-        | Touched::Moved
-        | Touched::Removed
-        | Touched::Applied
-        | Touched::Fetched(_) => Ok(()),
+        EffectOutput::Looked(_)
+        | EffectOutput::Written
+        | EffectOutput::Linked
+        | EffectOutput::Moved
+        | EffectOutput::Removed
+        | EffectOutput::Applied
+        | EffectOutput::Fetched(_) => Ok(()),
     };
     match written {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_runtime::{CallEnd, CommandIo, OutputTarget, SessionShared, Settled, StdinSource, Touched};
+use ringfence_runtime::{
+    CallEnd, CommandIo, EffectOutput, OutputTarget, SessionShared, Settled, StdinSource,
+};
 use ringfence_types::{Access, ByteString, Call, ExecCall, FileCall, NetMode, StandardInput};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -57,7 +59,7 @@ impl<'s, 'r> CodexFiles<'s, 'r> {
         let path = ByteString::from(of.path.path());
         let call = FileCall::Write { path, sha256, bytes: content.len() as u64 };
         match self.call(Call::File(call), StdinSource::Bytes(&content)).ended {
-            CallEnd::Touched(Touched::Written) => Ok(json!({})),
+            CallEnd::Touched(EffectOutput::Written) => Ok(json!({})),
             // Codex makes the directory and retries.
             CallEnd::Failed { .. } if of.path.path().parent().is_some_and(|above| self.is_missing(above)) => {
                 Err(RpcFault::not_found())
@@ -130,7 +132,7 @@ impl<'s, 'r> CodexFiles<'s, 'r> {
     fn content(&self, path: &Path) -> Result<Vec<u8>, RpcFault> {
         let call = Call::File(FileCall::Read { path: ByteString::from(path) });
         match self.call(call, StdinSource::Empty).ended {
-            CallEnd::Touched(Touched::Read(bytes)) => Ok(bytes),
+            CallEnd::Touched(EffectOutput::Read(bytes)) => Ok(bytes),
             // A missing file has its own error code.
             CallEnd::Failed { .. } if self.is_missing(path) => Err(RpcFault::not_found()),
             other => Err(self.fault("read", path, &other)),
@@ -140,7 +142,7 @@ impl<'s, 'r> CodexFiles<'s, 'r> {
     pub(super) fn entries(&self, path: &Path) -> Result<Vec<CodexDirEntry>, RpcFault> {
         let call = Call::File(FileCall::List { path: ByteString::from(path) });
         let listed = match self.call(call, StdinSource::Empty).ended {
-            CallEnd::Touched(Touched::Listed(listed)) => listed,
+            CallEnd::Touched(EffectOutput::Listed(listed)) => listed,
             CallEnd::Failed { .. } if self.is_missing(path) => return Err(RpcFault::not_found()),
             other => return Err(self.fault("list", path, &other)),
         };

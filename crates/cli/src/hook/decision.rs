@@ -3,9 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use ringfence_authz::JudgementPart;
 use ringfence_authz::env::ApproverPresence;
 use ringfence_authz::tools::{UNKNOWN, judge_foreign_tool};
+use ringfence_authz::{JudgementPart, git_keys};
 use ringfence_policy::StartupFlags;
 use ringfence_runtime::{
     AgentSession, CallEnd, CommandIo, DryRunSubject, OutputTarget, Runtime, Settled, StdinSource, consider,
@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use super::HookError;
 use super::disabled_hooks::unplugged;
 use super::quote::quoted;
-use super::request::HookRequest;
+use super::request::{AgentProject, HookRequest};
 use super::tool_effect::{self, ToolEffect};
 use super::transcript::{CodexContainment, contained};
 use crate::args::{AgentKind, PolicyArgs};
@@ -36,7 +36,7 @@ pub(super) enum HookDecision {
     Silence,
     /// The agent may execute the call itself.
     Go,
-    /// The agent may run this instead, which asks and records by itself.
+    /// The agent may run this instead: a `ringfence run`, which asks and records by itself, or what was asked and recorded.
     Run {
         command: String,
         waits: StartCondition,
@@ -67,7 +67,7 @@ pub(super) fn judged(request: &HookRequest, environment: &Environment) -> Result
         .map_err(|error| HookError::Place(ByteString::from(request.cwd.as_path()).display(), error))?;
     let setup = host::setup(environment, ApproverPresence::Unattended)
         .map_err(|error| HookError::Runtime(error.to_string()))?;
-    if let Some(refusal) = unplugged {
+    if let Some(refusal) = unplugged.or_else(|| unrecorded(request)) {
         return refused_early(request, setup, refusal);
     }
     let place = PolicyArgs {
@@ -102,7 +102,7 @@ pub(super) fn judged(request: &HookRequest, environment: &Environment) -> Result
 fn workspace(request: &HookRequest, environment: &Environment) -> Result<PathBuf, HookError> {
     let unreadable = |error| HookError::Place(ByteString::from(request.cwd.as_path()).display(), error);
     let cwd = std::fs::canonicalize(&request.cwd).map_err(unreadable)?;
-    let project = request.project.as_ref().or(match request.agent {
+    let project = request.project.directory().or(match request.agent {
         AgentKind::ClaudeCode => environment.agent_project.as_ref(),
         _ => None,
     });
@@ -112,6 +112,20 @@ fn workspace(request: &HookRequest, environment: &Environment) -> Result<PathBuf
     }
     let project = project.and_then(|project| std::fs::canonicalize(project).ok());
     Ok(surroundings.agent_workspace(&cwd, project.as_deref()))
+}
+
+/// Without the record of the turn only the model says where Codex works, and with that which policy applies.
+fn unrecorded(request: &HookRequest) -> Option<Refusal> {
+    let agent = request.agent;
+    (request.project == AgentProject::Unrecorded).then(|| Refusal {
+        code: RefusalCode::Tool,
+        layer: PolicyLayer::Floor,
+        rule: RuleId::HookUnrecorded.into(),
+        message: format!(
+            "{agent} keeps no record of this turn (`codex exec --ephemeral`) that can be read, and nothing else says in which directory a person started it, and so which policy applies"
+        ),
+        hint: Some(format!("start {agent} without `--ephemeral`, or give it the tools of `ringfence mcp`")),
+    })
 }
 
 fn refused_early(
@@ -167,7 +181,7 @@ impl HookContext<'_> {
         match (self.request.agent, contained, judged.decision()) {
             (_, _, Decision::Deny) => self.left(vec![call()]),
             (AgentKind::Goose, ..) => self.no(cannot_be_rewritten(self.request.agent)),
-            (_, CodexContainment::ByCodex(_), _) => self.left(vec![call()]),
+            (_, CodexContainment::ByCodex(_), decision) => self.in_another_sandbox(command, decision),
             (_, _, Decision::Allow) => self.rewritten(command, StartCondition::No),
             (_, _, Decision::Ask) => {
                 let runtime = runtime(self.setup.clone())?;
@@ -182,6 +196,25 @@ impl HookContext<'_> {
                     self.left(vec![call()])
                 }
             }
+        }
+    }
+
+    /// For the sandbox of Codex. Where commands are listed, and where a person approved, Codex gets the very argv that was
+    /// evaluated, because the user's shell may read the text in another way. A listed command gets the variables that the
+    /// fence would give it.
+    fn in_another_sandbox(&self, command: &str, decision: Decision) -> Result<HookDecision, HookError> {
+        let left = self.left(vec![self.exec(command)])?;
+        let protects = git_keys::protects(&self.governed.effective.policy);
+        if !matches!(left, HookDecision::Go) || decision == Decision::Allow && !protects {
+            return Ok(left);
+        }
+        let variables = if decision == Decision::Allow { git_keys::environment() } else { Vec::new() };
+        let variables = variables.iter().map(|(name, value)| assignment(&name.display(), value.as_os_str()));
+        let words = argv(command);
+        let words = variables.chain(words.iter().map(|word| quoted(word.as_os_str())));
+        match words.collect::<Option<Vec<_>>>() {
+            Some(words) => Ok(HookDecision::Run { command: words.join(" "), waits: StartCondition::No }),
+            None => self.no(malformed(&self.request.tool, "text that a shell can take")),
         }
     }
 
@@ -306,7 +339,7 @@ impl HookContext<'_> {
     /// Where the agent takes its settings from. A command may start elsewhere, and the agent may have changed
     /// its directory.
     fn agent_in(&self) -> Vec<PathBuf> {
-        [Some(&self.request.cwd), self.environment.agent_project.as_ref(), self.request.project.as_ref()]
+        [Some(&self.request.cwd), self.environment.agent_project.as_ref(), self.request.project.directory()]
             .into_iter()
             .flatten()
             .cloned()
@@ -367,8 +400,13 @@ impl HookContext<'_> {
             ("XDG_STATE_HOME", environment.state_dir.as_deref()),
         ];
         let said = places.iter().filter_map(|(name, path)| Some((name, (*path)?)));
-        said.map(|(name, path)| Some(format!("{name}={} ", quoted(path.as_os_str())?))).collect()
+        said.map(|(name, path)| Some(format!("{} ", assignment(name, path.as_os_str())?))).collect()
     }
+}
+
+/// A variable before a command.
+fn assignment(name: &str, value: &OsStr) -> Option<String> {
+    Some(format!("{name}={}", quoted(value)?))
 }
 
 const ALLOW_HOST: &str =

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::request::HookRequest;
+use crate::args::AgentKind;
 
 /// Codex recognises this form of a command and applies the patch itself. A shell would do the same: one
 /// program with one literal text and nothing after it. `None` for any other command.
@@ -24,11 +25,25 @@ pub(super) fn of_command(command: &str) -> Option<&str> {
 
 /// Every file in the patches; `None` if there is none, or one is ambiguous.
 pub(super) fn files(request: &HookRequest, patches: &[&str]) -> Option<Vec<PathBuf>> {
-    const HEADS: [&str; 4] = ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];
     let lines = patches.iter().flat_map(|text| text.lines());
-    let names = lines.filter_map(|line| HEADS.iter().find_map(|head| line.trim().strip_prefix(head)));
-    let paths: Vec<PathBuf> = names.map(|name| request.path(name.trim())).collect::<Option<_>>()?;
+    let paths: Vec<PathBuf> = lines.filter_map(|line| header(request, line)).collect::<Option<_>>()?;
     (!paths.is_empty()).then_some(paths)
+}
+
+/// The file of a header line; `None` for every other line, `Some(None)` where agents may disagree about the file.
+fn header(request: &HookRequest, line: &str) -> Option<Option<PathBuf>> {
+    const FILES: [&str; 4] = ["*** Add File:", "*** Update File:", "*** Delete File:", "*** Move to:"];
+    const OTHERS: [&str; 3] = ["*** Begin Patch", "*** End Patch", "*** End of File"];
+    let Some(name) = FILES.iter().find_map(|head| line.trim_start().strip_prefix(head)) else {
+        // A header that is not known here may name a file, or another machine.
+        let is_unknown = line.starts_with("***") && !OTHERS.contains(&line.trim_end());
+        return is_unknown.then_some(None);
+    };
+    // Codex wants one space, opencode none; more of them would be a part of the name to Codex alone.
+    let name = name.strip_prefix(' ').unwrap_or(name).trim_end_matches([' ', '\t', '\r']);
+    // Older versions of opencode end the name at a colon.
+    let ends_early = request.agent == AgentKind::Opencode && name.contains(':');
+    Some(request.path(name).filter(|_| !ends_early && !name.is_empty()))
 }
 
 #[cfg(test)]

@@ -15,13 +15,31 @@ pub(super) struct HookRequest {
     /// Ringfence's session name: the same for all calls of one conversation.
     pub(super) session: String,
     pub(super) cwd: PathBuf,
-    /// The directory that the agent was opened on, if it says so.
-    pub(super) project: Option<PathBuf>,
+    pub(super) project: AgentProject,
     pub(super) tool: String,
     pub(super) input: Map<String, Value>,
     pub(super) mode: Option<String>,
     pub(super) transcript: Option<PathBuf>,
     pub(super) turn: Option<String>,
+}
+
+/// The directory that a person opened the agent on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum AgentProject {
+    Directory(PathBuf),
+    /// The agent does not say.
+    Unsaid,
+    /// Codex keeps no record of the turn, and all that it says otherwise is the directory that the model named.
+    Unrecorded,
+}
+
+impl AgentProject {
+    pub(super) fn directory(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Directory(directory) => Some(directory),
+            Self::Unsaid | Self::Unrecorded => None,
+        }
+    }
 }
 
 /// The fields of all agents: each sends some of them.
@@ -56,11 +74,9 @@ impl HookRequest {
         let told = around.filter(|root| root.is_absolute()).cloned();
         // What Codex calls its directory is the one that the model named with this call.
         let project = match (agent, sent.turn_id.as_deref()) {
-            (AgentKind::Codex, Some(turn)) => {
-                let project = transcript::project(sent.transcript_path.as_deref(), turn);
-                Some(project.ok_or(HookError::NoProject(agent))?)
-            }
-            _ => told,
+            (AgentKind::Codex, Some(turn)) => transcript::project(sent.transcript_path.as_deref(), turn)
+                .map_or(AgentProject::Unrecorded, AgentProject::Directory),
+            _ => told.map_or(AgentProject::Unsaid, AgentProject::Directory),
         };
         Ok(Self {
             agent,
@@ -80,9 +96,12 @@ impl HookRequest {
     }
 
     /// The absolute path, as the agent would resolve it. `None` if that is ambiguous: some agents expand `~`
-    /// or trim the name.
+    /// or trim the name, each what its language calls a space.
     pub(super) fn path(&self, path: &str) -> Option<PathBuf> {
-        (!path.starts_with('~') && path.trim() == path).then(|| self.cwd.join(Path::new(path)))
+        const BYTE_ORDER_MARK: char = '\u{feff}';
+        let is_space = |c: char| c.is_whitespace() || c == BYTE_ORDER_MARK;
+        let is_trimmed = path.trim_matches(is_space) != path;
+        (!path.starts_with('~') && !is_trimmed).then(|| self.cwd.join(Path::new(path)))
     }
 }
 

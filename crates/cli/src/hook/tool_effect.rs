@@ -167,6 +167,7 @@ pub(super) fn of(request: &HookRequest) -> ToolEffect {
         ToolInputKind::Fetch => text("url").map_or(ToolEffect::Malformed("url"), ToolEffect::Fetch),
         ToolInputKind::Patch => patched(request).map_or(ToolEffect::Malformed("a patch"), ToolEffect::Write),
         ToolInputKind::Read => some_paths(request).map_or(ToolEffect::Malformed(FILE), ToolEffect::Read),
+        ToolInputKind::Write if is_searched_for(request) => ToolEffect::Malformed(EXISTING),
         ToolInputKind::Write => some_paths(request).map_or(ToolEffect::Malformed(FILE), ToolEffect::Write),
         ToolInputKind::List => {
             paths_or_here(request).map_or(ToolEffect::Malformed(DIRECTORY), ToolEffect::List)
@@ -179,6 +180,7 @@ pub(super) fn of(request: &HookRequest) -> ToolEffect {
 }
 
 const FILE: &str = "the path of a file";
+const EXISTING: &str = "absolute path, or path of a file that exists";
 const DIRECTORY: &str = "path of a directory that can be judged";
 const PATTERN: &str = "pattern that can be judged";
 
@@ -194,6 +196,13 @@ pub(super) fn is_path_key(key: &str) -> bool {
 fn paths(request: &HookRequest) -> Option<Vec<PathBuf>> {
     let named = PATH_KEYS.iter().filter_map(|key| request.input.get(*key));
     named.map(|value| value.as_str().and_then(|path| request.path(path))).collect()
+}
+
+/// Gemini CLI edits any file of the workspace whose name ends so, where there is none at a relative path.
+fn is_searched_for(request: &HookRequest) -> bool {
+    let named = PATH_KEYS.iter().filter_map(|key| request.text(key));
+    let mut missing = named.filter(|path| Path::new(path).is_relative() && !request.cwd.join(path).exists());
+    request.agent == AgentKind::Gemini && request.tool == "replace" && missing.next().is_some()
 }
 
 fn some_paths(request: &HookRequest) -> Option<Vec<PathBuf>> {

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use ringfence_runtime::{
-    AgentSession, CallEnd, CommandIo, DryRunSubject, OutputTarget, Runtime, Settled, SignalForward,
-    StdinSource, Touched, consider, tool_refused,
+    AgentSession, CallEnd, CommandIo, DryRunSubject, EffectOutput, OutputTarget, Runtime, Settled,
+    SignalForward, StdinSource, consider, tool_refused,
 };
 use ringfence_types::{ByteString, Call, ExecCall, FetchCall, FileCall, StandardInput};
 use rmcp::model::{CallToolResult, ContentBlock};
@@ -155,7 +155,7 @@ impl ToolRunner<'_, '_> {
     fn read_file(&mut self, input: input::ReadInput, interrupts: &Interrupts<'_>) -> CallToolResult {
         let call = FileCall::Read { path: ByteString::from(input.path.as_path()) };
         let done = self.call(Call::File(call), StdinSource::Empty, interrupts);
-        let CallEnd::Touched(Touched::Read(bytes)) = &done.settled.ended else {
+        let CallEnd::Touched(EffectOutput::Read(bytes)) = &done.settled.ended else {
             return self
                 .not_done("read_file", &done.settled)
                 .unwrap_or_else(|| malformed("nothing was read"));
@@ -179,7 +179,7 @@ impl ToolRunner<'_, '_> {
     fn edit_file(&mut self, input: input::EditInput, interrupts: &Interrupts<'_>) -> CallToolResult {
         let call = FileCall::Read { path: ByteString::from(input.path.as_path()) };
         let done = self.call(Call::File(call), StdinSource::Empty, interrupts);
-        let CallEnd::Touched(Touched::Read(bytes)) = &done.settled.ended else {
+        let CallEnd::Touched(EffectOutput::Read(bytes)) = &done.settled.ended else {
             return self
                 .not_done("edit_file", &done.settled)
                 .unwrap_or_else(|| malformed("nothing was read"));
@@ -198,7 +198,7 @@ impl ToolRunner<'_, '_> {
         let path = input.path.unwrap_or_else(|| PathBuf::from("."));
         let call = FileCall::List { path: ByteString::from(path.as_path()) };
         let done = self.call(Call::File(call), StdinSource::Empty, interrupts);
-        let CallEnd::Touched(Touched::Listed(entries)) = &done.settled.ended else {
+        let CallEnd::Touched(EffectOutput::Listed(entries)) = &done.settled.ended else {
             return self
                 .not_done("list_dir", &done.settled)
                 .unwrap_or_else(|| malformed("nothing was listed"));
@@ -226,7 +226,7 @@ impl ToolRunner<'_, '_> {
         let method = input.method.unwrap_or_else(|| "GET".to_owned());
         let call = Call::Fetch(FetchCall::new(method, input.url));
         let done = self.call(call, StdinSource::Empty, interrupts);
-        let CallEnd::Touched(Touched::Fetched(page)) = &done.settled.ended else {
+        let CallEnd::Touched(EffectOutput::Fetched(page)) = &done.settled.ended else {
             return self.not_done("fetch", &done.settled).unwrap_or_else(|| malformed("nothing was fetched"));
         };
         let shown =

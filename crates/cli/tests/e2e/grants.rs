@@ -1,6 +1,8 @@
 //! Answers that stand: for a session, and always here.
 
 use std::fs;
+use std::thread;
+use std::time::Duration;
 
 use crate::approval::session;
 use crate::approvals::{READY, alone, approvals, approve, configure, events, grants, one_waiting};
@@ -105,6 +107,25 @@ fn a_grant_that_was_taken_back_is_none() {
     grants(&world, &["revoke", "--all"]).expect(0);
     world.run(GUARDED, &["touch", "two"]).expect(126);
     assert_eq!(events(&world.records(), "grant-revoked").len(), 3);
+}
+
+/// The record of a grant stays as long as its named session goes on. That of its revocation does not, and the grant does not come back.
+#[test]
+fn a_revocation_holds_after_it_was_pruned() {
+    let world = World::new();
+    granted(&world, "--session long", "touch one", &[b"a", b"1"]);
+    world.run(GUARDED, &["touch", "one"]).expect(0);
+    let live = grants(&world, &["list"]).expect(0).text();
+    assert!(live.contains("exactly `touch one`"), "control: {live}");
+    grants(&world, &["revoke", "--all"]).expect(0);
+    thread::sleep(Duration::from_millis(1100));
+    world.ledger_tool(&["prune", "--older-than", "1s", "--class", "consent"]).expect(0);
+    let records = world.all_records();
+    assert_eq!(events(&records, "grant-created").len(), 1, "control: the grant is still there to be read");
+    assert_eq!(events(&records, "grant-revoked").len(), 0, "control: its revocation is not");
+    let live = grants(&world, &["list"]).expect(0).text();
+    assert!(live.contains("no active grants"), "{live}");
+    world.run(GUARDED, &["touch", "one"]).expect(126);
 }
 
 #[test]

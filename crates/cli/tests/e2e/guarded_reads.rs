@@ -55,6 +55,43 @@ fn git_prints_no_tracked_file_that_must_not_be_read() {
     }
 }
 
+/// The rules of a root beside the workspace are those of the workspace. Where the index does not say what is tracked, a person is
+/// asked.
+#[test]
+fn git_prints_no_tracked_file_of_another_root_or_without_an_index() {
+    let world = world();
+    let other = world.beside("other");
+    world.git(&other, &["init", "-q"]);
+    for (name, content) in [("conf/.env", SECRET), ("lib.rs", "fn main() {}")] {
+        std::fs::create_dir_all(other.join("conf")).unwrap();
+        std::fs::write(other.join(name), format!("{content}\n")).unwrap();
+    }
+    world.git(&other, &["add", "-f", "."]);
+    world.git(&other, &["commit", "-q", "-m", "first"]);
+    let git = |profile: &str, access: &str, rest: &[&str]| {
+        let path = other.to_str().unwrap();
+        let command = [&["git", "-C", path], rest].concat();
+        world.run(&["--profile", profile, access, path], &command)
+    };
+    for access in ["--read", "--write"] {
+        for rest in
+            [&["log", "-p"][..], &["log", "-p", "--", "conf"], &["show", "HEAD"], &["log", "-p", "--", "."]]
+        {
+            git("guarded", access, rest).expect(126);
+            assert!(git("workspace", access, rest).text().contains(SECRET), "the control: {rest:?}");
+        }
+        for rest in [&["log", "-p", "--", "lib.rs"][..], &["show", "HEAD", "--", ".", ":!conf"], &["status"]]
+        {
+            git("guarded", access, rest).expect(0);
+        }
+    }
+    std::fs::remove_file(world.workspace.join(".git/index")).unwrap();
+    for command in [&["git", "log", "-p"][..], &["git", "show", "HEAD"]] {
+        world.run(&["--profile", "guarded"], command).expect(126).says("git.content");
+        assert!(prints(&world, "workspace", command), "the control: {command:?}");
+    }
+}
+
 #[test]
 fn a_name_that_sounds_secret_and_a_device_without_end_are_questions() {
     let world = World::new();

@@ -96,6 +96,22 @@ const ATTACKS: &[Attack] = &[
         rule: "held.git-config",
     },
     Attack {
+        name: "remote that is called like an option",
+        plant: "@ git clone -q --bare . ../up; git remote add origin ../up; \
+                printf '[remote \"--upload-pack=%s; git-upload-pack\"]\\n\\turl = ../up\\n' $EVIL >> .git/config",
+        host: &["cd vendor/lib && git fetch --all", "cd vendor/lib && git remote update"],
+        rule: "held.git-config",
+    },
+    Attack {
+        name: "remote whose branch is kept as the common directory",
+        plant: "@ git clone -q --bare . ../up; git config remote.up.url ../up; \
+                git config remote.up.fetch $(git symbolic-ref HEAD):commondir; \
+                C=$(git rev-parse HEAD); mkdir .git/$C; cp -r .git/objects .git/refs .git/$C; \
+                printf '[core]\\nrepositoryformatversion = 0\\nfsmonitor = %s\\n' $EVIL > .git/$C/config",
+        host: &["cd vendor/lib && git push -q up HEAD; git status"],
+        rule: "held.git-config",
+    },
+    Attack {
         name: "common directory without a HEAD",
         plant: "mkdir -p src/.git c/objects c/refs; echo ref: refs/heads/x > src/.git/HEAD; echo $TOP/c > src/.git/commondir; \
                 printf '[core]\\nrepositoryformatversion = 0\\nfsmonitor = %s\\n' $EVIL > c/config",

@@ -96,6 +96,14 @@ const ATTACKS: &[StateAttack] = &[
         rule: "held.git-rebase",
     },
     StateAttack {
+        name: "parents of a rebase for an older git",
+        plant: "stopped_rebase; mkdir .git/rebase-merge/rewritten; \
+                echo \"x;touch $TOP/mark\" > .git/rebase-merge/rewritten/$(git rev-parse HEAD)",
+        host: "new_p=$(cat .git/rebase-merge/rewritten/*); eval git merge \"$new_p\"",
+        sign: "test -e mark",
+        rule: "held.git-rebase",
+    },
+    StateAttack {
         name: "paths of a bisection for an older git",
         plant: "git bisect start; echo \"x; touch $TOP/mark\" > .git/BISECT_NAMES",
         host: "set git log; eval '\"$@\"' --bisect -- $(cat .git/BISECT_NAMES)",
@@ -109,6 +117,13 @@ const ATTACKS: &[StateAttack] = &[
                 printf 'commondir\\n0000000000000000000000000000000000000000\\n%s\\n' $C > .git/rebase-merge/update-refs",
         host: "git rebase --continue; git status",
         sign: "test -e mark",
+        rule: "held.git-rebase",
+    },
+    StateAttack {
+        name: "step of a rebase that moves what is no ref",
+        plant: "stopped_rebase; mkdir .git/more; echo update-ref more/commondir >> .git/rebase-merge/git-rebase-todo",
+        host: "git rebase --edit-todo; git rebase --continue",
+        sign: "test -e .git/more/commondir",
         rule: "held.git-rebase",
     },
     StateAttack {

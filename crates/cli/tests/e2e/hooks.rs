@@ -284,8 +284,88 @@ fn the_sandbox_of_codex_is_left_to_codex() {
         answer["hookSpecificOutput"]["updatedInput"]["command"].is_string(),
         "not known: inside our fence"
     );
-    request["transcript_path"] = Value::Null;
-    raw(&world, "codex", request.to_string().as_bytes()).expect(2).says("has no record of this turn");
+}
+
+/// `codex exec --ephemeral`. What blocked, why, and what to do are said; the tools of Ringfence's own server judge by themselves.
+#[test]
+fn codex_without_a_record_is_told_what_to_do() {
+    let world = World::new();
+    let mut request = sent(&world, "codex", "Bash", &json!({ "command": "true" }));
+    request["turn_id"] = json!("t");
+    for record in [Value::Null, json!(world.home.join("absent.jsonl"))] {
+        request["transcript_path"] = record;
+        let answer = raw(&world, "codex", request.to_string().as_bytes()).expect(0).json();
+        let said = &answer["hookSpecificOutput"];
+        assert_eq!(said["permissionDecision"], "deny", "{answer}");
+        for part in ["hook.unrecorded", "no record of this turn", "without `--ephemeral`", "`ringfence mcp`"]
+        {
+            assert!(said["permissionDecisionReason"].as_str().unwrap().contains(part), "{part}: {answer}");
+        }
+    }
+    assert_eq!(events(&world.records(), "call-refused").len(), 2);
+    request["tool_name"] = json!("mcp__ringfence__exec");
+    assert!(raw(&world, "codex", request.to_string().as_bytes()).expect(0).out.is_empty());
+}
+
+/// A repository that makes git run a program, where the agent's own sandbox runs a listed command.
+#[test]
+fn a_listed_git_command_runs_no_program_in_the_sandbox_of_codex_either() {
+    let world = World::new();
+    guarded(&world);
+    let sub = world.workspace.join("sub");
+    fs::create_dir(&sub).unwrap();
+    world.git(&sub, &["init", "-q"]);
+    let ran = world.beside("outside").join("ran");
+    world.git(&sub, &["config", "core.fsmonitor", &format!("touch {}; false", ran.display())]);
+    let transcript = world.home.join("rollout.jsonl");
+    let line = json!({
+        "type": "turn_context",
+        "payload": { "turn_id": "t", "cwd": world.workspace, "sandbox_policy": { "type": "workspace-write" } },
+    });
+    fs::write(&transcript, format!("{line}\n")).unwrap();
+    let codex = |command: &str| {
+        let mut request = sent(&world, "codex", "Bash", &json!({ "command": command }));
+        request["transcript_path"] = json!(transcript);
+        request["turn_id"] = json!("t");
+        raw(&world, "codex", request.to_string().as_bytes()).expect(0)
+    };
+    let command = "git -C sub status --short && echo 'it'\"'s\" done";
+    shell(&world, command).expect(0);
+    assert!(fs::remove_file(&ran).is_ok(), "without the hook git runs the program");
+
+    let answer = codex(command).json();
+    let said = &answer["hookSpecificOutput"];
+    assert_eq!(said["permissionDecision"], "allow", "{answer}");
+    let done = shell(&world, said["updatedInput"]["command"].as_str().unwrap()).expect(0);
+    assert!(done.text().ends_with("it's done\n"), "{}", done.text());
+    assert!(!ran.exists());
+    let records = world.records();
+    assert_eq!(events(&records, "call-settled")[0]["delegated_to"], "the tool `Bash` of codex");
+    let refused = codex("git -C sub -c core.fsmonitor=true status").json();
+    assert_eq!(refused["hookSpecificOutput"]["permissionDecision"], "deny", "nobody is there: {refused}");
+}
+
+/// What a person approved for the sandbox of Codex is what runs, whatever the user's shell is.
+#[test]
+fn what_was_approved_for_the_sandbox_of_codex_is_the_argv_that_runs() {
+    let world = World::new();
+    guarded(&world);
+    let transcript = world.home.join("rollout.jsonl");
+    let line = json!({
+        "type": "turn_context",
+        "payload": { "turn_id": "t", "cwd": world.workspace, "sandbox_policy": { "type": "workspace-write" } },
+    });
+    fs::write(&transcript, format!("{line}\n")).unwrap();
+    let mut request = sent(&world, "codex", "Bash", &json!({ "command": "touch made" }));
+    request["transcript_path"] = json!(transcript);
+    request["turn_id"] = json!("t");
+    let watcher = Watcher::new(&world);
+    let asked = request.to_string();
+    let done = watcher.answer(b"o", world.ringfence().args(["hook", "codex"]), asked.as_bytes()).expect(0);
+    let said = done.json()["hookSpecificOutput"]["updatedInput"]["command"].as_str().unwrap().to_owned();
+    assert!(said.ends_with("'-c' 'touch made'") && !said.contains("GIT_"), "{said}");
+    shell(&world, &said).expect(0);
+    assert!(world.read("made").is_some());
 }
 
 /// A model names any directory with a call, also one with a policy of its own.

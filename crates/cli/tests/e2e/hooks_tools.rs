@@ -208,6 +208,91 @@ fn every_patch_that_is_given_is_judged() {
     assert_eq!(of(json!({ "command": patch("a"), "patchText": [patch("/etc/x")] })), "deny");
 }
 
+/// As opencode reads a patch: with or without a space before the name, without what JavaScript calls a space around it, and in
+/// older versions up to the next colon.
+fn opencode_applies(world: &World, patch: &str) {
+    for line in patch.split('\n').filter_map(|line| line.strip_prefix("*** Add File:")) {
+        let space = |c: char| c == ' ' || c == '\u{feff}';
+        let name = line.split(':').next().unwrap().trim_matches(space);
+        fs::write(world.workspace.join(name), "x").unwrap();
+    }
+}
+
+/// As Codex reads it: exactly one space, and what comes after it is the name.
+fn codex_applies(world: &World, patch: &str) {
+    for name in patch.split('\n').filter_map(|line| line.trim().strip_prefix("*** Add File: ")) {
+        fs::write(world.workspace.join(name), "x").unwrap();
+    }
+}
+
+#[test]
+fn every_file_that_an_agent_reads_in_a_patch_is_judged() {
+    let world = World::new();
+    let outside = world.beside("outside").join("file");
+    std::os::unix::fs::symlink(&outside, world.workspace.join(" a")).unwrap();
+    std::os::unix::fs::symlink(&outside, world.workspace.join("b\u{85}")).unwrap();
+    let there = outside.display().to_string();
+    let patch = |line: &str| format!("*** Begin Patch\n*** Add File: fine\n+x\n{line}\n+x\n*** End Patch");
+    let done = |agent: &str, line: &str| {
+        let patch = patch(line);
+        let (key, applies): (_, fn(&World, &str)) = match agent {
+            "codex" => ("command", codex_applies),
+            _ => ("patchText", opencode_applies),
+        };
+        applies(&world, &patch);
+        assert!(fs::remove_file(&outside).is_ok(), "without the hook it is written: {agent} {line:?}");
+        let said = answer(&world, agent, "apply_patch", &json!({ key: patch })).to_string();
+        if !said.contains("deny") {
+            applies(&world, &patch);
+        }
+        assert!(!outside.exists(), "{agent} {line:?}: {said}");
+    };
+    for line in [
+        format!("*** Add File:{there}"),
+        format!("*** Add File:\u{feff}{there}"),
+        format!("*** Add File: {there}:x"),
+        "*** Add File: b\u{85}".to_owned(),
+    ] {
+        done("opencode", &line);
+    }
+    done("codex", "*** Add File:  a");
+
+    for agent in ["opencode", "codex"] {
+        let key = if agent == "codex" { "command" } else { "patchText" };
+        let of = |patch: String| answer(&world, agent, "apply_patch", &json!({ key: patch })).to_string();
+        for unknown in ["*** Environment ID: other", "*** Copy File: a"] {
+            assert!(of(patch(unknown)).contains("deny"), "{agent} {unknown}");
+        }
+        for known in [
+            "*** Update File: a b \n@@ x\n *** Add File: text",
+            "*** Update File: c\r\n@@\n-x\n*** End of File",
+        ] {
+            assert!(
+                !of(patch(known)).contains("deny"),
+                "ordinary work: {agent} {known}: {}",
+                of(patch(known))
+            );
+        }
+    }
+}
+
+/// Gemini CLI looks for a file of that name where there is none.
+#[test]
+fn a_name_that_gemini_looks_for_is_no_path() {
+    let world = World::new();
+    world.write("here.rs", "x");
+    let edit = |path: &str| {
+        let input = json!({ "file_path": path, "old_string": "x", "new_string": "y" });
+        let mut sent = sent(&world, "gemini", "replace", &input);
+        sent["hook_event_name"] = json!("BeforeTool");
+        finish(world.ringfence().args(["hook", "gemini"]), sent.to_string().as_bytes()).expect(0).text()
+    };
+    assert!(edit("policy.toml").contains("hook.malformed"), "{}", edit("policy.toml"));
+    for fine in ["here.rs", &world.workspace.join("new.rs").display().to_string()] {
+        assert!(!edit(fine).contains("deny"), "{}", edit(fine));
+    }
+}
+
 #[test]
 fn patterns_and_paths_are_judged_as_an_agent_may_read_them() {
     let world = World::new();

@@ -306,6 +306,21 @@ fn a_call_that_is_cancelled_before_it_begins_is_not_made() {
     assert_eq!(events(&world.records(), "call-intended").len(), 2);
 }
 
+/// A session has a `commondir` in the repository of its workspace while it lasts.
+#[test]
+fn listed_git_needs_no_approval_in_any_call_of_a_session() {
+    let world = World::new();
+    world.repository();
+    guarded(&world);
+    let mut client = Client::new(&world, &[]);
+    for command in ["git status", "git status", "git log -p", "cd .git && git rev-parse HEAD"] {
+        let done = client.call("exec", json!({ "command": command }));
+        assert_eq!(done["structuredContent"]["exit_code"], 0, "{command}: {done}");
+    }
+    assert!(world.workspace.join(".git/commondir").exists(), "the session is still there");
+    client.end();
+}
+
 #[test]
 fn what_needs_a_person_is_asked_in_the_queue_or_at_the_client() {
     let world = World::new();

@@ -3,11 +3,18 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use ringfence_ledger::{Event, Ledger, LedgerNode, LedgerSettings, ProcessId};
+use ringfence_types::{ByteString, Principal, Profile, SessionId, WorkspaceId};
+
+use crate::approval::session;
+use crate::approvals::{READY, approve, events, one_waiting};
+use crate::daemon_fixture::Served;
+use crate::terminal::Terminal;
 use crate::test_timeouts::{Patient, ended};
-use crate::testkit::{World, eventually, finish, is_root};
+use crate::testkit::{World, collect, eventually, finish, is_root};
 
 const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
 
@@ -169,12 +176,86 @@ fn a_chain_that_is_set_aside_without_its_key_is_told_on_every_node() {
     let done = other.run(&[], &["touch", "made"]).expect(125);
     assert!(done.err.contains("restart"), "{}", done.err);
     assert!(!other.workspace.join("made").exists(), "no new chain begins in silence");
-    // The operator of that node looks, and says so with its key; from then on everybody is told.
+    // The operator of that node looks, and says so with its key; from then on everybody is told, also what is missing.
     other.ledger_tool(&["restart", "--reason", "somebody wrote into the table"]).expect(0);
     other.sh("exit 5").expect(5);
     for world in [&one, &other] {
         let done = world.ledger_tool(&["verify"]).expect(0).text();
         assert!(done.contains("set aside") && done.contains("somebody wrote into the table"), "{done}");
+        assert_eq!(done.matches("lost its body").count(), 2, "as it was found, and as it is: {done}");
+    }
+}
+
+/// A daemon that starts ends the sessions that a dead process of its own node has left. Whether those of another node live it cannot see.
+#[test]
+fn a_daemon_ends_no_session_of_another_node() {
+    let server = Server::new();
+    let worlds = [server.node("one"), server.node("other")];
+    let left = worlds.each_ref().map(|world| {
+        let settings = LedgerSettings::default();
+        let node =
+            LedgerNode::in_directory(&server.url(), &world.state.join("ringfence"), &name_of(world)).unwrap();
+        let ledger = Ledger::connect(&node, settings).unwrap();
+        let session = SessionId::random().unwrap();
+        drop(ledger.append(&started(&session)).unwrap());
+        session
+    });
+    let [one, other] = worlds;
+    let served = Served::with(one, &[]);
+    let ended = |world: &World, session: &SessionId| {
+        let shown = world.ledger_tool(&["show", session.as_str()]).expect(0).text();
+        shown.contains("session-ended")
+    };
+    assert!(ended(&served.world, &left[0]), "control: the process is gone");
+    assert!(!ended(&other, &left[1]), "the process is on another machine");
+}
+
+/// The files of a question are on the machine that asks: it looks at them itself, and another node says nothing about them.
+#[test]
+fn an_answer_from_another_node_says_nothing_about_files_that_are_not_there() {
+    let server = Server::new();
+    let (one, other) = (server.node("one"), server.node("other"));
+    one.write("data", "one");
+    let terminal = Terminal::new(60, 100);
+    let child = session(&one, &terminal, "exec \"$RINGFENCE\" run --profile guarded -- cp data copy");
+    terminal.wait_for(READY);
+    let id = one_waiting(&other);
+    one.write("data", "two");
+    let (_terminal, done) = approve(&other, &id, "", b"y");
+    done.expect(0);
+    terminal.wait_for("has changed; it is judged again");
+    assert!(one.read("copy").is_none(), "nothing ran");
+    assert!(events(&other.records(), "approval-decided").iter().all(|event| event["answer"] == "once"));
+    // Control: nothing changes before the second answer.
+    let again = one_waiting(&other);
+    assert_ne!(again, id);
+    let (_terminal, done) = approve(&other, &again, "", b"y");
+    done.expect(0);
+    collect(child).expect(0);
+    assert_eq!(one.read("copy").as_deref(), Some("two"), "what was shown the second time");
+}
+
+/// The name that the configuration of a node has.
+fn name_of(world: &World) -> String {
+    let text = fs::read_to_string(world.home.join(".config/ringfence/ledger.toml")).unwrap();
+    text.lines().find_map(|line| line.strip_prefix("node = ")).unwrap().trim_matches('"').to_owned()
+}
+
+/// The start of a session by a process of another boot.
+fn started(session: &SessionId) -> Event {
+    let own = ProcessId::own().unwrap();
+    Event::SessionStarted {
+        session: session.clone(),
+        name: None,
+        workspace_id: WorkspaceId::of_canonical_path(Path::new("/w")),
+        workspace: ByteString::from("/w"),
+        profile: Profile::Workspace,
+        requested_backend: None,
+        agent: None,
+        principal: Principal::System,
+        policy_digest: "00".to_owned(),
+        version: "0".to_owned(),
+        process: Some(ProcessId { boot_id: "another".to_owned(), ..own }),
     }
 }
 

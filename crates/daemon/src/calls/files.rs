@@ -9,7 +9,7 @@ use ringfence_api::{
     WriteResult,
 };
 use ringfence_runtime::{
-    CallEnd, CommandIo, DryRunSubject, OutputTarget, Settled, StdinSource, TOO_MANY, Touched, consider,
+    CallEnd, CommandIo, DryRunSubject, EffectOutput, OutputTarget, Settled, StdinSource, TOO_MANY, consider,
 };
 use ringfence_types::{ByteString, Call, Decision, FetchCall, FileCall};
 use sha2::{Digest as _, Sha256};
@@ -57,7 +57,7 @@ fn content(visit: SessionScope<'_>, call: FileCall) -> Result<(Option<String>, V
     let (settled, _place) = settle(visit, Call::File(call), what, b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
-        CallEnd::Touched(Touched::Read(bytes)) => Ok((transaction, bytes)),
+        CallEnd::Touched(EffectOutput::Read(bytes)) => Ok((transaction, bytes)),
         ended => Err(not_done(ended)),
     }
 }
@@ -85,7 +85,7 @@ pub(crate) fn write_bytes(
     let (settled, _place) = settle(visit, Call::File(call), shown(path), content)?;
     let transaction = transaction(&settled);
     match settled.ended {
-        CallEnd::Touched(Touched::Written) => Ok(WriteResult { transaction, bytes }),
+        CallEnd::Touched(EffectOutput::Written) => Ok(WriteResult { transaction, bytes }),
         ended => Err(not_done(ended)),
     }
 }
@@ -97,7 +97,7 @@ pub(crate) fn list(visit: SessionScope<'_>, request: &ListDirectory) -> Result<D
         settle(visit, Call::File(FileCall::List { path: ByteString::from(path) }), what, b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
-        CallEnd::Touched(Touched::Listed(entries)) => {
+        CallEnd::Touched(EffectOutput::Listed(entries)) => {
             let names: usize = entries.iter().map(|entry| entry.name.len() + ENTRY).sum();
             visit.work.scale.room_for(names as u64)?;
             let mut listed = Vec::with_capacity(entries.len());
@@ -116,7 +116,7 @@ pub(crate) fn stat(visit: SessionScope<'_>, request: &StatFile) -> Result<FileIn
     let (settled, _place) = settle(visit, call, shown(&request.path), b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
-        CallEnd::Touched(Touched::Looked(status)) => Ok(FileInfo {
+        CallEnd::Touched(EffectOutput::Looked(status)) => Ok(FileInfo {
             transaction,
             kind: status.kind,
             bytes: status.bytes,
@@ -141,7 +141,7 @@ fn change(visit: SessionScope<'_>, call: FileCall) -> Result<FileChangeResult, A
     let (settled, _place) = settle(visit, Call::File(call), what, b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
-        CallEnd::Touched(Touched::Moved | Touched::Removed) => Ok(FileChangeResult { transaction }),
+        CallEnd::Touched(EffectOutput::Moved | EffectOutput::Removed) => Ok(FileChangeResult { transaction }),
         ended => Err(not_done(ended)),
     }
 }
@@ -152,7 +152,7 @@ pub(crate) fn fetch(visit: SessionScope<'_>, request: &FetchUrl) -> Result<Fetch
     let (settled, _place) = settle(visit, call, what, b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
-        CallEnd::Touched(Touched::Fetched(page)) => {
+        CallEnd::Touched(EffectOutput::Fetched(page)) => {
             visit.work.scale.room_for(page.body.len() as u64)?;
             let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
             let headers = page.headers.into_iter().map(|(name, value)| (name, text(value))).collect();

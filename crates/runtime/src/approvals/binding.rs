@@ -46,21 +46,21 @@ pub(crate) struct BindingContext<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApprovalBinding {
     pub(crate) digest: String,
-    pub(crate) approved: Approved,
+    pub(crate) approved: ApprovedObjects,
 }
 
 /// The bound objects of an approval that can change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Approved {
+pub(crate) struct ApprovedObjects {
     pub(crate) bound: Vec<BoundObject>,
     /// Candidate paths without a file when the prompt was shown. A file that appears at one of them voids the
     /// answer.
-    sought: Sought,
+    candidates: CandidatePaths,
     /// Files that the command changes before it executes them.
     rewritten: BTreeSet<PathBuf>,
 }
 
-impl Approved {
+impl ApprovedObjects {
     pub(crate) fn new(bound: Vec<BoundObject>) -> Self {
         Self { bound, ..Self::default() }
     }
@@ -72,7 +72,7 @@ impl Approved {
 
     /// Number of candidate paths beyond the limit, which the answer is not bound to.
     pub(crate) fn unbound(&self) -> usize {
-        self.sought.left_out
+        self.candidates.left_out
     }
 
     /// The first object that changed or appeared.
@@ -107,7 +107,7 @@ impl Approved {
 
     fn appeared(&self) -> Option<BoundObject> {
         let known: BTreeSet<&Path> = self.bound.iter().map(|bound| bound.path.as_path()).collect();
-        let now = self.sought.found();
+        let now = self.candidates.found();
         let new = now.iter().find(|path| !known.contains(path.as_path()))?;
         Some(BoundObject {
             kind: BoundObjectKind::Operand,
@@ -129,7 +129,7 @@ impl ApprovalBinding {
     /// Reads the current state of the machine.
     pub(crate) fn of(question: &ApprovalNeeded, ground: &BindingContext<'_>) -> Self {
         let mut looked = BoundFiles { bound: Vec::new(), left: MOST_BYTES };
-        let (mut sought, mut rewritten) = (Sought::default(), BTreeSet::new());
+        let (mut candidates, mut rewritten) = (CandidatePaths::default(), BTreeSet::new());
         ground.policy_files.iter().for_each(|path| looked.at(BoundObjectKind::Policy, path));
         let parts = question.judgement().parts();
         let roots = question.action().roots();
@@ -156,14 +156,14 @@ impl ApprovalBinding {
             looked.at(BoundObjectKind::Directory, cwd);
             let words: Vec<&ByteString> =
                 said(exec).chain(parts.iter().flat_map(|part| &part.argv)).collect();
-            sought = Sought::by(cwd, &words);
-            sought.places.retain(|path| !written.contains(path.as_path()) && ours(path));
-            sought.found().iter().for_each(|path| looked.at_file(path));
-            rewritten = rewritten::files(parts, &sought.directories);
+            candidates = CandidatePaths::by(cwd, &words);
+            candidates.places.retain(|path| !written.contains(path.as_path()) && ours(path));
+            candidates.found().iter().for_each(|path| looked.at_file(path));
+            rewritten = rewritten::files(parts, &candidates.directories);
         }
         let fingerprint = question.action().fingerprint().as_str();
         let digest = digest("ringfence binding v2", fingerprint, ground, &looked.bound);
-        Self { digest, approved: Approved { bound: looked.bound, sought, rewritten } }
+        Self { digest, approved: ApprovedObjects { bound: looked.bound, candidates, rewritten } }
     }
 }
 
@@ -196,7 +196,7 @@ pub(crate) fn of_call(call: &Call) -> Vec<BoundObject> {
     let mut looked = BoundFiles { bound: Vec::new(), left: MOST_BYTES };
     looked.at(BoundObjectKind::Directory, exec.cwd.as_path());
     let words: Vec<&ByteString> = said(exec).collect();
-    Sought::by(exec.cwd.as_path(), &words).found().iter().for_each(|path| looked.at_file(path));
+    CandidatePaths::by(exec.cwd.as_path(), &words).found().iter().for_each(|path| looked.at_file(path));
     looked.bound
 }
 
@@ -283,14 +283,14 @@ impl BoundFiles {
 /// Candidate paths of the files a command names, in its directory and in the directories it names: `cd sub &&
 /// sh run.sh`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Sought {
+struct CandidatePaths {
     directories: BTreeSet<PathBuf>,
     places: BTreeSet<PathBuf>,
     /// Number of candidates beyond the limit.
     left_out: usize,
 }
 
-impl Sought {
+impl CandidatePaths {
     fn by(cwd: &Path, words: &[&ByteString]) -> Self {
         let names: BTreeSet<&Path> = words.iter().flat_map(|word| names(word)).collect();
         let named = names.iter().map(|name| cwd.join(name)).filter(|path| path.is_dir());
@@ -386,7 +386,7 @@ mod tests {
 
     fn files(directory: &Path, words: &[&str]) -> Vec<String> {
         let words: Vec<ByteString> = words.iter().map(|word| ByteString::from(*word)).collect();
-        let found = Sought::by(directory, &words.iter().collect::<Vec<_>>()).found();
+        let found = CandidatePaths::by(directory, &words.iter().collect::<Vec<_>>()).found();
         found.iter().map(|path| path.strip_prefix(directory).unwrap().to_str().unwrap().to_owned()).collect()
     }
 
@@ -416,11 +416,11 @@ mod tests {
         fs::write(root.join("d39/run.sh"), "true").unwrap();
         assert_eq!(files(root, &["sh", "-c", &script]), ["d39/run.sh"]);
         let words = [ByteString::from("sh"), ByteString::from("-c"), ByteString::from(script.as_str())];
-        let sought = Sought::by(root, &words.iter().collect::<Vec<_>>());
-        assert_eq!(sought.left_out, 0);
+        let candidates = CandidatePaths::by(root, &words.iter().collect::<Vec<_>>());
+        assert_eq!(candidates.left_out, 0);
         let mut looked = BoundFiles { bound: Vec::new(), left: MOST_BYTES };
-        sought.found().iter().for_each(|path| looked.at_file(path));
-        let approved = Approved { bound: looked.bound, sought, ..Approved::default() };
+        candidates.found().iter().for_each(|path| looked.at_file(path));
+        let approved = ApprovedObjects { bound: looked.bound, candidates, ..ApprovedObjects::default() };
         assert_eq!(approved.changed(), None);
         fs::write(root.join("d20/run.sh"), "evil").unwrap();
         let appeared = approved.changed().unwrap();
@@ -454,8 +454,8 @@ mod tests {
         for word in &words {
             fs::create_dir(place.path().join(word.as_path())).unwrap();
         }
-        let sought = Sought::by(place.path(), &words.iter().collect::<Vec<_>>());
-        assert_eq!(sought.left_out, 301 * 300 - MOST_PLACES);
+        let candidates = CandidatePaths::by(place.path(), &words.iter().collect::<Vec<_>>());
+        assert_eq!(candidates.left_out, 301 * 300 - MOST_PLACES);
     }
 
     #[test]

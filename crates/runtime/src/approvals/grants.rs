@@ -111,8 +111,10 @@ fn standing(
         _ => None,
     });
     let Some((made, record)) = made else { return Ok(Err(GrantEnd::Unknown)) };
-    let revoked = records.iter().any(|record| matches!(record.event, Event::GrantRevoked { .. }));
-    let used = records.iter().filter(|record| matches!(record.event, Event::CallIntended { .. })).count();
+    // What a revocation or a use says may be pruned. That it was there still counts.
+    let kinds = reader.kinds_ever_about(id)?;
+    let revoked = kinds.contains(&Kind::GrantRevoked);
+    let used = kinds.iter().filter(|kind| **kind == Kind::CallIntended).count();
     let used = u32::try_from(used).unwrap_or(u32::MAX);
     let expired = match made.expires_at {
         Some(expires) => expires <= now || reader.has_reached(expires, record.seq)?,

@@ -408,17 +408,27 @@ impl<'l> ApprovalInbox<'l> {
         self.check_bound(pending, reply)
     }
 
-    /// A yes to bound objects that have changed permits nothing.
+    /// A yes to bound objects that have changed permits nothing. Those of another node are not on this machine: that node looks at
+    /// them before it runs the call.
     fn check_bound(&self, pending: &PendingApproval, reply: &OperatorReply) -> Result<(), ReplyError> {
         let Some(bound) =
             binding::changed(&pending.request.bound_objects).filter(|_| reply.say != OperatorDecision::Deny)
         else {
             return Ok(());
         };
+        if !self.is_own(&pending.request)? {
+            return Ok(());
+        }
         let what = binding::noun(bound.kind);
         let reason = format!("{what} `{}` changed", bound.path.display());
         self.conclude(pending, ApprovalAnswer::Superseded, &reason)?;
         Err(ReplyError::Changed { what, path: bound.path.clone() })
+    }
+
+    /// Whether a process of this node has asked.
+    fn is_own(&self, request: &ApprovalRequest) -> Result<bool, InboxError> {
+        let records = self.ledger.reader()?.own_about(request.transaction.as_str())?;
+        Ok(question(&records).is_some())
     }
 
     /// Writes the vote before counting, so that two concurrent voters each see both votes.

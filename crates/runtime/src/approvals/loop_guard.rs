@@ -6,7 +6,7 @@ use ringfence_ledger::Event;
 use ringfence_types::{ActionFingerprint, Outcome, Refusal};
 use sha2::{Digest as _, Sha256};
 
-use crate::pipeline::{CallEnd, Touched};
+use crate::pipeline::{CallEnd, EffectOutput};
 
 /// Repetitions in a row after which the ledger records a loop.
 pub(crate) const FLAGGED: usize = 5;
@@ -66,13 +66,17 @@ impl LoopGuard {
 pub(crate) fn outcome_of(ended: &CallEnd) -> String {
     match ended {
         CallEnd::Executed(outcome) => executed(outcome),
-        CallEnd::Touched(Touched::Read(content)) => digest(content),
-        CallEnd::Touched(Touched::Listed(entries)) => digest(format!("{entries:?}").as_bytes()),
-        CallEnd::Touched(Touched::Looked(status)) => digest(format!("{status:?}").as_bytes()),
+        CallEnd::Touched(EffectOutput::Read(content)) => digest(content),
+        CallEnd::Touched(EffectOutput::Listed(entries)) => digest(format!("{entries:?}").as_bytes()),
+        CallEnd::Touched(EffectOutput::Looked(status)) => digest(format!("{status:?}").as_bytes()),
         CallEnd::Touched(
-            Touched::Written | Touched::Linked | Touched::Moved | Touched::Removed | Touched::Applied,
+            EffectOutput::Written
+            | EffectOutput::Linked
+            | EffectOutput::Moved
+            | EffectOutput::Removed
+            | EffectOutput::Applied,
         ) => "done".to_owned(),
-        CallEnd::Touched(Touched::Fetched(page)) => format!("{} {}", page.status, digest(&page.body)),
+        CallEnd::Touched(EffectOutput::Fetched(page)) => format!("{} {}", page.status, digest(&page.body)),
         CallEnd::Refused(refusal) => refused(refusal),
         CallEnd::Failed { what, .. } => what.clone(),
     }

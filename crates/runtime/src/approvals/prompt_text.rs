@@ -14,7 +14,7 @@ use ringfence_types::{
     StandardInput,
 };
 
-use super::seen::{Sight, script_line};
+use super::prompt_content::{PromptContent, script_line};
 use crate::host_facts::IN_IMAGE;
 use crate::images::ImageEntry;
 use crate::leaks::LeakScanner;
@@ -48,7 +48,7 @@ pub(crate) struct PromptContext<'a> {
     /// What the session was given.
     pub(crate) secrets: &'a [SecretUse],
     /// The visible part of the call, and the risk of the hidden part.
-    pub(crate) sight: &'a Sight,
+    pub(crate) content: &'a PromptContent,
 }
 
 /// Redacts known secrets from every text made from a call.
@@ -90,22 +90,22 @@ pub(crate) fn prompt(
     redactor: &PromptRedactor<'_>,
 ) -> ApprovalPrompt {
     let mut fields = PromptFields { redactor, fields: Vec::new() };
-    let risk = context.sight.risk(judgement.risk());
+    let risk = context.content.risk(judgement.risk());
     fields.one("id", context.id);
     fields.one("asked by", &asker(context));
     facts(&mut fields, call, judgement, context);
-    context.sight.hidden.iter().for_each(|hidden| fields.one("not shown", hidden));
+    context.content.hidden.iter().for_each(|hidden| fields.one("not shown", hidden));
     let unbound =
         |path: &String| format!("what `{path}` has when it is executed: the command changes it first");
-    fields.list("not bound", context.sight.unbound_content.iter().map(unbound));
-    reasons(&mut fields, judgement, context.sight);
+    fields.list("not bound", context.content.unbound_content.iter().map(unbound));
+    reasons(&mut fields, judgement, context.content);
     if let Some(stated) = context.stated {
         fields.one("claim", &format!("the agent says (untrusted): {}", shown(stated)));
     }
     answers(&mut fields, call, risk, context);
     ApprovalPrompt {
         sentence: redactor.clean(&sentence(call)),
-        blocks: context.sight.blocks.clone(),
+        blocks: context.content.blocks.clone(),
         fields: fields.fields,
     }
 }
@@ -209,7 +209,7 @@ fn facts(fields: &mut PromptFields<'_>, call: &Call, judgement: &Judgement, cont
         let parts = judgement.parts().iter().filter(|part| part.aspect == aspect);
         fields.list(label, parts.map(|part| shown(&part.subject)));
     }
-    let letters = &context.sight.letters;
+    let letters = &context.content.letters;
     if !letters.is_empty() {
         fields.one("letters", &format!("not ASCII, and maybe not what they look like: {letters}"));
     }
@@ -289,7 +289,7 @@ fn program(path: &Path, context: &PromptContext<'_>) -> String {
 }
 
 /// Why Ringfence asks, and the risk.
-fn reasons(fields: &mut PromptFields<'_>, judgement: &Judgement, sight: &Sight) {
+fn reasons(fields: &mut PromptFields<'_>, judgement: &Judgement, content: &PromptContent) {
     let asked: Vec<&JudgementPart> =
         judgement.parts().iter().filter(|part| part.decision == Decision::Ask).collect();
     let reason = |part: &&JudgementPart| match asked.as_slice() {
@@ -298,7 +298,7 @@ fn reasons(fields: &mut PromptFields<'_>, judgement: &Judgement, sight: &Sight) 
     };
     fields.list("because", asked.iter().map(reason));
     let risk = judgement.risk();
-    if let Some((lifted, why)) = sight.lift.filter(|(lifted, _)| *lifted > risk) {
+    if let Some((lifted, why)) = content.lift.filter(|(lifted, _)| *lifted > risk) {
         return fields.one("risk", &format!("{lifted}: {why}"));
     }
     let riskiest = judgement.parts().iter().find(|part| part.risk == risk);

@@ -8,7 +8,7 @@ use ringfence_policy::ApprovalSettings;
 use ringfence_types::{PolicyLayer, Principal, Risk, RuleId, SessionId, TransactionId, WorkspaceId};
 
 use super::binding::ApprovalBinding;
-use super::seen::{Seen, Sight};
+use super::prompt_content::{PromptCall, PromptContent};
 use crate::images::ImageEntry;
 
 use super::{DEFAULT_EXPIRY, PromptContext, PromptRedactor, offers, patience, prompt};
@@ -37,7 +37,7 @@ pub(crate) struct ApprovalSubject<'a> {
     pub(crate) question: &'a ApprovalNeeded,
     pub(crate) transaction: &'a TransactionId,
     pub(crate) binding: &'a ApprovalBinding,
-    pub(crate) seen: Seen<'a>,
+    pub(crate) seen: PromptCall<'a>,
     /// What a stored answer could cover.
     pub(crate) candidates: &'a [GrantCandidate],
 }
@@ -52,8 +52,8 @@ impl ApprovalRequester<'_> {
         let judgement = question.judgement();
         let part = judgement.decisive();
         let quorum = self.settings.quorum;
-        let sight = Sight::of(&Seen { stated: self.stated, ..seen }, redactor);
-        let risk = sight.risk(judgement.risk());
+        let content = PromptContent::of(&PromptCall { stated: self.stated, ..seen }, redactor);
+        let risk = content.risk(judgement.risk());
         let patience = waits(self.settings, risk);
         let offers = offers(candidates, risk, quorum);
         let reason_rule = if self.settings.reason_required {
@@ -74,7 +74,7 @@ impl ApprovalRequester<'_> {
             image: self.image,
             roots: question.action().roots(),
             secrets: seen.secrets,
-            sight: &sight,
+            content: &content,
         };
         let prompt = prompt(seen.call, judgement, &context, redactor);
         ApprovalRequest {

@@ -15,9 +15,9 @@ use crate::command_env::{self, RootKind};
 use crate::leaks::{OutputFilter, SinkActions};
 use crate::pipeline::{Admitted, Running, Settled};
 use crate::proxy;
-use crate::quota::{Exceeded, Quota, Room};
+use crate::quota::{Quota, QuotaState, Room};
 use crate::session::AgentSession;
-use start::{Standing, fence};
+use start::{LeasedSandbox, fence};
 
 pub(crate) use start::spec;
 
@@ -32,12 +32,12 @@ impl Effect for ExecEffect {
 
 impl Perform for ExecEffect {
     fn perform(admitted: Admitted<Self>, session: &mut AgentSession<'_>, io: CommandIo<'_>) -> Settled {
-        let (admitted, standing) = match fence(admitted, session) {
+        let (admitted, leased) = match fence(admitted, session) {
             Ok(ready) => ready,
             Err(settled) => return settled,
         };
         // The supervisor cannot answer for processes that a container engine started.
-        let answers = standing.sandbox.posture().backend != Backend::Container;
+        let answers = leased.sandbox.posture().backend != Backend::Container;
         let started = if answers { admitted.start_command(session) } else { admitted.start(session) };
         let running = match started {
             Ok(running) => running,
@@ -48,8 +48,8 @@ impl Perform for ExecEffect {
             let seen = session.leave_network();
             return Settled { network: seen, ..running.settling.refused(session, refusal) };
         }
-        let sandbox = Arc::clone(&standing.sandbox);
-        let answer = execute(&running, standing, room, session, io);
+        let sandbox = Arc::clone(&leased.sandbox);
+        let answer = execute(&running, leased, room, session, io);
         let changes = sandbox.take_held();
         drop(sandbox);
         let seen = session.leave_network();
@@ -60,12 +60,12 @@ impl Perform for ExecEffect {
 
 fn execute(
     running: &Running<ExecEffect>,
-    standing: Standing,
+    leased: LeasedSandbox,
     room: Option<Room>,
     session: &mut AgentSession<'_>,
     mut io: CommandIo<'_>,
 ) -> Result<CommandExit, CommandRunError> {
-    let Standing { sandbox, filtered } = standing;
+    let LeasedSandbox { sandbox, filtered } = leased;
     let grant = running.grant();
     let Call::Exec(exec) = running.call() else { return Err(CommandRunError::SandboxEnded) };
     let limits = &grant.permissions().limits;
@@ -120,8 +120,8 @@ fn within(
     });
     let exceeded = quota.settle();
     answer.map(|finished| match exceeded {
-        Exceeded::Yes => CommandExit { limit_hit: Some(LimitName::Disk), ..finished },
-        Exceeded::No => finished,
+        QuotaState::Exceeded => CommandExit { limit_hit: Some(LimitName::Disk), ..finished },
+        QuotaState::Within => finished,
     })
 }
 

@@ -6,7 +6,7 @@ use ringfence_sandbox::CommandIo;
 use ringfence_types::Call;
 
 use super::file::cleaned;
-use super::{Effect, Perform, Seen, Touched};
+use super::{Effect, EffectOutput, FlowSummary, Perform};
 use crate::leaks::SinkActions;
 use crate::pipeline::{Admitted, CallEnd, Running, Settled, chain};
 use crate::proxy;
@@ -36,14 +36,14 @@ impl Perform for FetchEffect {
 fn fetch(
     running: &Running<FetchEffect>,
     session: &mut AgentSession<'_>,
-) -> (Result<Touched, CallEnd>, Option<Seen>) {
+) -> (Result<EffectOutput, CallEnd>, Option<FlowSummary>) {
     let failed = |what: String| CallEnd::Failed { what, hint: None };
     let (fetched, seen) = match proxy::fetch(session, running) {
         Ok(answer) => answer,
         Err(error) => return (Err(failed(chain(&error))), None),
     };
     let done = match fetched {
-        Ok(page) => clean_page(page, session).map(Touched::Fetched),
+        Ok(page) => clean_page(page, session).map(EffectOutput::Fetched),
         Err(FetchError::Refused(refusal)) => Err(CallEnd::Refused(refusal)),
         Err(error) => Err(failed(error.to_string())),
     };

@@ -11,7 +11,7 @@ use ringfence_sandbox::{CommandIo, FilterAction, StdinSource, StreamFilter as _}
 use ringfence_types::{ByteString, Call, FileCall, PolicyLayer, Refusal, RefusalCode, RuleId};
 use sha2::{Digest as _, Sha256};
 
-use super::{Effect, Perform, held};
+use super::{Effect, Perform, held_changes};
 use crate::leaks::{OutputFilter, SinkActions};
 use crate::pipeline::{Admitted, CallEnd, Running, Settled, chain};
 use crate::quota::Room;
@@ -29,7 +29,7 @@ const MARK: &[u8] = b"[redacted:";
 
 /// Result of an in-process operation.
 #[derive(Debug)]
-pub enum Touched {
+pub enum EffectOutput {
     Read(Vec<u8>),
     Written,
     Listed(Vec<ListedEntry>),
@@ -64,12 +64,12 @@ impl Perform for FileEffect {
         if let Some(refusal) = over_quota(running.grant(), session) {
             return running.settling.refused(session, refusal);
         }
-        let before = match held::before(running.grant(), session) {
+        let before = match held_changes::before(running.grant(), session) {
             Ok(before) => before,
             Err(ended) => return running.settling.touched(session, Err(ended)),
         };
         let done = touch(&running, call, session, io);
-        let (changes, looked) = held::after(before, session);
+        let (changes, looked) = held_changes::after(before, session);
         let done = done.and_then(|touched| looked.map(|()| touched));
         let done = done.and_then(|touched| readable(touched, call, session));
         running.settling.touched(session, done).with_held(&changes, &session.leaks)
@@ -81,7 +81,7 @@ fn touch(
     call: &FileCall,
     session: &AgentSession<'_>,
     io: CommandIo<'_>,
-) -> Result<Touched, CallEnd> {
+) -> Result<EffectOutput, CallEnd> {
     let grant = running.grant();
     let rules = SandboxRules::of_call(&session.policy, grant).host(HostFiles::of(&session.runtime.setup));
     let permissions = grant.permissions();
@@ -97,21 +97,21 @@ fn touch(
     let done = match call {
         FileCall::Read { path } | FileCall::Send { path } => {
             let room = |bytes| session.reserve_memory(bytes);
-            tree.read_with_room(&absolute(path.as_path()), MAX_READ, room).map(Touched::Read)
+            tree.read_with_room(&absolute(path.as_path()), MAX_READ, room).map(EffectOutput::Read)
         }
-        FileCall::List { path } => tree.list(&absolute(path.as_path())).map(Touched::Listed),
+        FileCall::List { path } => tree.list(&absolute(path.as_path())).map(EffectOutput::Listed),
         FileCall::Symlink { path, target } => {
-            tree.symlink(&absolute(path.as_path()), target.as_path()).map(|()| Touched::Linked)
+            tree.symlink(&absolute(path.as_path()), target.as_path()).map(|()| EffectOutput::Linked)
         }
-        FileCall::Stat { path } => tree.stat(&absolute(path.as_path())).map(Touched::Looked),
+        FileCall::Stat { path } => tree.stat(&absolute(path.as_path())).map(EffectOutput::Looked),
         FileCall::Move { path, to } => {
-            tree.rename(&absolute(path.as_path()), &absolute(to.as_path())).map(|()| Touched::Moved)
+            tree.rename(&absolute(path.as_path()), &absolute(to.as_path())).map(|()| EffectOutput::Moved)
         }
-        FileCall::Remove { path } => tree.remove(&absolute(path.as_path())).map(|()| Touched::Removed),
+        FileCall::Remove { path } => tree.remove(&absolute(path.as_path())).map(|()| EffectOutput::Removed),
         FileCall::Write { path, sha256, .. } => {
             let content = judged_content(io, sha256)?;
             refuse_loss(content, &tree, &absolute(path.as_path()), session)?;
-            tree.write(&absolute(path.as_path()), content).map(|()| Touched::Written)
+            tree.write(&absolute(path.as_path()), content).map(|()| EffectOutput::Written)
         }
     };
     done.map_err(ended)
@@ -128,14 +128,18 @@ pub(super) fn over_quota(grant: &Authorization, session: &AgentSession<'_>) -> O
 }
 
 /// File content read for an agent is scanned like command output.
-fn readable(touched: Touched, call: &FileCall, session: &mut AgentSession<'_>) -> Result<Touched, CallEnd> {
-    let Touched::Read(content) = touched else { return Ok(touched) };
+fn readable(
+    touched: EffectOutput,
+    call: &FileCall,
+    session: &mut AgentSession<'_>,
+) -> Result<EffectOutput, CallEnd> {
+    let EffectOutput::Read(content) = touched else { return Ok(touched) };
     let place = session.leaks.text(&call.path().display());
     let actions = match call {
         FileCall::Send { .. } => SinkActions::sent(&session.policy.leaks),
         _ => SinkActions::output(&session.policy.leaks),
     };
-    cleaned(&content, &place, session, actions).map(Touched::Read)
+    cleaned(&content, &place, session, actions).map(EffectOutput::Read)
 }
 
 pub(super) fn cleaned(

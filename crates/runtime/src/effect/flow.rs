@@ -35,7 +35,7 @@ use ringfence_types::{
 use super::Effect;
 use crate::leaks::{LeakScanner, in_name_refusal};
 use crate::pipeline::{
-    self, Admitted, Asking, Decided, Intake, Received, RefusedCall, chain, for_the_record,
+    self, Admitted, AskContext, Decided, Intake, Received, RefusedCall, chain, for_the_record,
 };
 use crate::policy_reload::PolicyCache;
 use crate::session::{HostSetup, SharedMemory};
@@ -44,7 +44,7 @@ use context::FlowContext;
 pub(crate) use approvals::SharedApprover;
 pub(crate) use context::FlowRequester;
 pub use permit::FlowPermit;
-pub use summary::{FlowCount, RefusedHostCount, Seen};
+pub use summary::{FlowCount, FlowSummary, RefusedHostCount};
 
 /// A connection to a host, or one request in it.
 #[derive(Debug)]
@@ -95,15 +95,15 @@ pub(crate) struct SessionGate {
 /// Current flows of a gate.
 #[derive(Debug, Default)]
 pub(crate) struct Flows {
-    open: Mutex<HashMap<FlowId, Open>>,
-    seen: Mutex<Seen>,
+    open: Mutex<HashMap<FlowId, OpenFlow>>,
+    seen: Mutex<FlowSummary>,
     questions: Mutex<HashMap<TransactionId, ApprovalRequest>>,
     closing: AtomicBool,
 }
 
 /// A flow that was allowed or asked about.
 #[derive(Debug)]
-struct Open {
+struct OpenFlow {
     call: FlowCall,
     began: Instant,
     stage: Stage,
@@ -135,7 +135,7 @@ impl Stage {
 
 impl SessionGate {
     /// The summary so far.
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> FlowSummary {
         locked(&self.flows.seen).clone()
     }
 
@@ -143,7 +143,7 @@ impl SessionGate {
         let call = flow_call(flow);
         let mut context = FlowContext::new(self);
         let mut intake = Intake::new(StdinSource::Empty);
-        let asking = Asking { interrupts: &[], intake: &mut intake };
+        let asking = AskContext { interrupts: &[], intake: &mut intake };
         let received = Received::new(FlowEffect { call: call.clone() }, Call::Flow(call.clone()));
         let decided = pipeline::decide(received, &mut context, asking);
         let decided = decided.map_err(|refused| self.refused(flow, &call, refused))?;
@@ -157,7 +157,7 @@ impl SessionGate {
         } else {
             Stage::Decided(Box::new(decided))
         };
-        let open = Open { call, began: Instant::now(), stage, rule };
+        let open = OpenFlow { call, began: Instant::now(), stage, rule };
         locked(&self.flows.open).insert(flow.id, open);
         Ok(passage)
     }
@@ -166,7 +166,7 @@ impl SessionGate {
     fn refused(&self, flow: &Flow, call: &FlowCall, refused: RefusedCall) -> Refusal {
         let (began, rule, stage) =
             (Instant::now(), refused.refusal.rule.clone(), Stage::Refused(refused.transaction));
-        let open = Open { call: call.clone(), began, stage, rule };
+        let open = OpenFlow { call: call.clone(), began, stage, rule };
         locked(&self.flows.open).insert(flow.id, open);
         refused.refusal
     }
@@ -240,7 +240,7 @@ impl SessionGate {
         });
     }
 
-    fn note_end(&self, open: &Open, traffic: Traffic, failure: Option<String>) {
+    fn note_end(&self, open: &OpenFlow, traffic: Traffic, failure: Option<String>) {
         let Stage::Admitted(admitted) = &open.stage else { return };
         let transaction = admitted.transaction().clone();
         let (call, _) = self.for_the_record(&open.call);
@@ -292,12 +292,12 @@ impl FlowGate for SessionGate {
             Stage::Admitted(admitted) => admitted.effect().call.clone(),
             Stage::Decided(_) | Stage::Refused(_) => open.call,
         };
-        locked(&self.flows.open).insert(flow.id, Open { call, stage, ..open });
+        locked(&self.flows.open).insert(flow.id, OpenFlow { call, stage, ..open });
         permit.map(|permit| Box::new(permit) as Box<dyn DialPermit>)
     }
 
     fn finding(&self, flow: &Flow, leak: &LeakReport) {
-        let admitted = |open: &Open| match &open.stage {
+        let admitted = |open: &OpenFlow| match &open.stage {
             Stage::Admitted(admitted) => Some(admitted.transaction().clone()),
             Stage::Decided(_) | Stage::Refused(_) => None,
         };
@@ -349,10 +349,10 @@ impl FlowGate for SessionGate {
                 let begun = open.and_then(|open| open.stage.begun().cloned());
                 self.note_refusal(flow, begun, refusal);
             }
-            (Some(open @ Open { stage: Stage::Admitted(_), .. }), FlowEnd::Done) => {
+            (Some(open @ OpenFlow { stage: Stage::Admitted(_), .. }), FlowEnd::Done) => {
                 self.note_end(&open, traffic, None);
             }
-            (Some(open @ Open { stage: Stage::Admitted(_), .. }), FlowEnd::Failed(why)) => {
+            (Some(open @ OpenFlow { stage: Stage::Admitted(_), .. }), FlowEnd::Failed(why)) => {
                 self.note_end(&open, traffic, Some(why.clone()));
             }
             (Some(open), FlowEnd::Done) => self.note_unmade(flow, &open, "nothing was sent"),
@@ -384,7 +384,7 @@ impl SessionGate {
     }
 
     /// Records an allowed flow without a connection.
-    fn note_unmade(&self, flow: &Flow, open: &Open, why: &str) {
+    fn note_unmade(&self, flow: &Flow, open: &OpenFlow, why: &str) {
         let transaction = open.stage.begun().cloned();
         let refusal = Refusal {
             code: RefusalCode::Network,

@@ -5,8 +5,8 @@ use ringfence_sandbox::CommandIo;
 use ringfence_sandbox::files::{ChangeProgress, ChangeSet, ChangeSetError, FileEdit, FileTree};
 use ringfence_types::{ByteString, Call, Patch, PolicyLayer, Refusal, RefusalCode, RuleId, TransactionId};
 
-use super::file::{Touched, ended, over_quota};
-use super::{Effect, Perform, held};
+use super::file::{EffectOutput, ended, over_quota};
+use super::{Effect, Perform, held_changes};
 use crate::pipeline::{Admitted, CallEnd, Running, Settled, chain};
 use crate::proposal::{
     ContentVault, ContentVaultError, FileSide, JournalError, JournalPhase, LandingJournal, SecretContent,
@@ -32,19 +32,19 @@ impl Perform for PatchEffect {
         if let Some(refusal) = over_quota(running.grant(), session) {
             return running.settling.refused(session, refusal);
         }
-        let before = match held::before(running.grant(), session) {
+        let before = match held_changes::before(running.grant(), session) {
             Ok(before) => before,
             Err(ended) => return running.settling.touched(session, Err(ended)),
         };
         let done = apply(&running, session);
-        let (changes, looked) = held::after(before, session);
+        let (changes, looked) = held_changes::after(before, session);
         let done = done.and_then(|touched| looked.map(|()| touched));
         running.settling.touched(session, done).with_held(&changes, &session.leaks)
     }
 }
 
 /// Writes what policy evaluated: the bytes come from the vault, by the digests in the authorized patch.
-fn apply(running: &Running<PatchEffect>, session: &AgentSession<'_>) -> Result<Touched, CallEnd> {
+fn apply(running: &Running<PatchEffect>, session: &AgentSession<'_>) -> Result<EffectOutput, CallEnd> {
     let (grant, transaction) = (running.grant(), &running.settling.transaction);
     let Call::Apply(patch) = running.call() else {
         return Err(failed("the call is not a patch".to_owned()));
@@ -61,24 +61,24 @@ fn apply(running: &Running<PatchEffect>, session: &AgentSession<'_>) -> Result<T
         .map_err(|error| not_applied(error, session, transaction))?;
     let mut journal = LandingJournal::open(&vault, transaction).map_err(|error| failed(chain(&error)))?;
     match carry_out(&changes, &contents, &mut journal) {
-        Ok(()) => Ok(Touched::Applied),
-        Err(Stopped::Journal(error)) => Err(failed(chain(&error))),
-        Err(Stopped::Change(error)) => Err(not_applied(error, session, transaction)),
+        Ok(()) => Ok(EffectOutput::Applied),
+        Err(LandingError::Journal(error)) => Err(failed(chain(&error))),
+        Err(LandingError::Change(error)) => Err(not_applied(error, session, transaction)),
     }
 }
 
-enum Stopped {
+enum LandingError {
     Change(ChangeSetError),
     Journal(JournalError),
 }
 
-impl From<ChangeSetError> for Stopped {
+impl From<ChangeSetError> for LandingError {
     fn from(error: ChangeSetError) -> Self {
         Self::Change(error)
     }
 }
 
-impl From<JournalError> for Stopped {
+impl From<JournalError> for LandingError {
     fn from(error: JournalError) -> Self {
         Self::Journal(error)
     }
@@ -90,7 +90,7 @@ fn carry_out(
     changes: &ChangeSet,
     contents: &[Option<&[u8]>],
     journal: &mut LandingJournal,
-) -> Result<(), Stopped> {
+) -> Result<(), LandingError> {
     journal.enter(JournalPhase::Staging, Some(changes))?;
     if let Err(error) = changes.stage(contents) {
         return Err(back(changes, journal, ChangeProgress::Staged, error.into()));
@@ -115,11 +115,11 @@ fn back(
     changes: &ChangeSet,
     journal: &mut LandingJournal,
     progress: ChangeProgress,
-    why: Stopped,
-) -> Stopped {
+    why: LandingError,
+) -> LandingError {
     match changes.withdraw(progress) {
-        Ok(()) => journal.enter(JournalPhase::Begun, None).err().map_or(why, Stopped::Journal),
-        Err(error) => Stopped::Change(error),
+        Ok(()) => journal.enter(JournalPhase::Begun, None).err().map_or(why, LandingError::Journal),
+        Err(error) => LandingError::Change(error),
     }
 }
 

@@ -18,33 +18,33 @@ const DIGESTS: [usize; 2] = [20, 32];
 
 /// Paths of the submodules in the index of a git directory and in the shared index of a split index.
 pub(super) fn submodules(git: &Path) -> io::Result<Vec<PathBuf>> {
-    entries(git, Wanted::Submodules)
+    entries(git, EntryFilter::Submodules)
 }
 
 /// Paths of all tracked files.
 pub(super) fn tracked(git: &Path) -> io::Result<Vec<PathBuf>> {
-    entries(git, Wanted::Everything)
+    entries(git, EntryFilter::Everything)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum EntryFilter {
     Submodules,
     Everything,
 }
 
-fn entries(git: &Path, wanted: Wanted) -> io::Result<Vec<PathBuf>> {
-    let mut found = in_file(&git.join("index"), wanted)?;
+fn entries(git: &Path, filter: EntryFilter) -> io::Result<Vec<PathBuf>> {
+    let mut found = in_file(&git.join("index"), filter)?;
     if let Ok(entries) = std::fs::read_dir(git) {
         for entry in entries.flatten() {
             if entry.file_name().as_encoded_bytes().starts_with(b"sharedindex.") {
-                found.extend(in_file(&entry.path(), wanted)?);
+                found.extend(in_file(&entry.path(), filter)?);
             }
         }
     }
     Ok(found)
 }
 
-fn in_file(path: &Path, wanted: Wanted) -> io::Result<Vec<PathBuf>> {
+fn in_file(path: &Path, filter: EntryFilter) -> io::Result<Vec<PathBuf>> {
     let content = match read(path, MAX) {
         Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -52,17 +52,17 @@ fn in_file(path: &Path, wanted: Wanted) -> io::Result<Vec<PathBuf>> {
     };
     // Fast path: most indexes have no submodule.
     let submodule = || memchr::memmem::find(&content, &SUBMODULE.to_be_bytes());
-    if wanted == Wanted::Submodules && submodule().is_none() {
+    if filter == EntryFilter::Submodules && submodule().is_none() {
         return Ok(Vec::new());
     }
     // The file does not say which digest it uses. Parsed with the wrong length it yields paths that do not
     // exist.
-    let parse = |digest| parse(&content, digest, wanted);
+    let parse = |digest| parse(&content, digest, filter);
     let read: Vec<Vec<PathBuf>> = DIGESTS.into_iter().filter_map(parse).collect();
     if read.is_empty() { Err(io::Error::other("not an index")) } else { Ok(read.concat()) }
 }
 
-fn parse(content: &[u8], digest: usize, wanted: Wanted) -> Option<Vec<PathBuf>> {
+fn parse(content: &[u8], digest: usize, filter: EntryFilter) -> Option<Vec<PathBuf>> {
     let mut reader = GitIndexReader { content, at: 0, digest };
     if reader.take(4)? != b"DIRC" {
         return None;
@@ -76,7 +76,7 @@ fn parse(content: &[u8], digest: usize, wanted: Wanted) -> Option<Vec<PathBuf>> 
     let mut name = Vec::new();
     for _ in 0..count {
         let mode = reader.entry(version, &mut name)?;
-        if wanted == Wanted::Everything || mode == SUBMODULE {
+        if filter == EntryFilter::Everything || mode == SUBMODULE {
             found.push(PathBuf::from(OsString::from_vec(name.clone())));
         }
     }

@@ -45,13 +45,13 @@ const LINKS: usize = 40;
 /// The tree of a command: constructed, or the host's.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inside {
-    own: Option<Constructed>,
+    own: Option<ConstructedTree>,
     /// The host directory that is the home of commands, if known.
     home: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
-struct Constructed {
+struct ConstructedTree {
     /// The host directory that is the home inside.
     home: PathBuf,
     /// Shown at its own path, even below a private directory.
@@ -59,7 +59,7 @@ struct Constructed {
 }
 
 /// Result of resolving a path.
-enum Reached {
+enum ResolvedPath {
     /// Every link was followed; the path inside.
     Path(PathBuf),
     /// Leads into a directory that cannot be inspected from here.
@@ -79,7 +79,7 @@ impl Inside {
         let open = roots.iter().filter(|root| root.access != Access::None);
         let toolchains = setup.toolchains.iter().flat_map(|toolchain| toolchain.roots.iter().cloned());
         let shown = open.map(|root| root.path.as_path().to_owned()).chain(toolchains).collect();
-        let own = home.clone().map(|home| Constructed { home, shown });
+        let own = home.clone().map(|home| ConstructedTree { home, shown });
         Self { own, home }
     }
 
@@ -99,15 +99,15 @@ impl Inside {
     /// private directory is resolved as far as it is known.
     pub(super) fn real(&self, path: &Path) -> PathBuf {
         match self.reached(path) {
-            Reached::Path(path) | Reached::Unseen(path) => path,
+            ResolvedPath::Path(path) | ResolvedPath::Unseen(path) => path,
         }
     }
 
     /// Like [`Self::real`], only if the whole path is known.
     pub(super) fn seen(&self, path: &Path) -> Option<PathBuf> {
         match self.reached(path) {
-            Reached::Path(path) => Some(path),
-            Reached::Unseen(_) => None,
+            ResolvedPath::Path(path) => Some(path),
+            ResolvedPath::Unseen(_) => None,
         }
     }
 
@@ -126,7 +126,7 @@ impl Inside {
 
     /// Whether a command could have put arbitrary files there, outside every root.
     pub(super) fn is_private(&self, path: &Path) -> bool {
-        let is_home = |own: &Constructed| path.starts_with(HOME_INSIDE) && !own.is_shown(path);
+        let is_home = |own: &ConstructedTree| path.starts_with(HOME_INSIDE) && !own.is_shown(path);
         self.own.as_ref().is_some_and(is_home) || !self.is_visible(path)
     }
 
@@ -149,7 +149,7 @@ impl Inside {
 
     /// Follows a path component by component: `..` is the parent of the reached directory, not of the text.
     /// After the first missing component only the text remains.
-    fn reached(&self, path: &Path) -> Reached {
+    fn reached(&self, path: &Path) -> ResolvedPath {
         let mut reached = PathBuf::from("/");
         let mut ahead = reversed(path);
         let mut links = 0;
@@ -184,16 +184,16 @@ impl Inside {
 
     /// The rest of a path behind a missing or private component. A `..` in it depends on links that exist
     /// when the command runs.
-    fn rest(&self, mut reached: PathBuf, ahead: Vec<OsString>) -> Reached {
+    fn rest(&self, mut reached: PathBuf, ahead: Vec<OsString>) -> ResolvedPath {
         if ahead.iter().any(|name| name == "..") {
-            return Reached::Unseen(reached);
+            return ResolvedPath::Unseen(reached);
         }
         reached.extend(ahead.into_iter().rev());
-        if self.is_visible(&reached) { Reached::Path(reached) } else { Reached::Unseen(reached) }
+        if self.is_visible(&reached) { ResolvedPath::Path(reached) } else { ResolvedPath::Unseen(reached) }
     }
 }
 
-impl Constructed {
+impl ConstructedTree {
     /// The host path of a resolved path; `None` if it is private.
     fn host(&self, path: &Path) -> Option<PathBuf> {
         if self.is_shown(path) {
@@ -251,7 +251,7 @@ mod tests {
             for name in ["w", "home", "other"] {
                 fs::create_dir(path.join(name)).unwrap();
             }
-            let own = Constructed { home: path.join("home"), shown: vec![path.join("w")] };
+            let own = ConstructedTree { home: path.join("home"), shown: vec![path.join("w")] };
             Self { dir, inside: Inside { own: Some(own), home: Some(path.join("home")) } }
         }
 

@@ -52,14 +52,26 @@ pub(super) fn tracked(dir: &Path, inside: &Inside) -> io::Result<Vec<PathBuf>> {
                     content.strip_prefix(b"gitdir: ").ok_or_else(|| io::Error::other("no `gitdir`"))?;
                 Some(above.join(line(target)))
             }
-            Err(_) => recognised(inside, above)?.then(|| above.to_owned()),
+            Err(_) => None,
         };
-        if let Some(git) = found {
-            let tracked = git_index::tracked(&inside.host(&git)?)?;
-            return Ok(tracked.into_iter().map(|path| above.join(path)).collect());
+        match found {
+            Some(git) => return tracked_in(&inside.host(&git)?, above),
+            None if recognised(inside, above)? => return Err(io::Error::other("there is no checkout")),
+            None => {}
         }
     }
     Ok(Vec::new())
+}
+
+/// Absolute paths of the files in the index of `git`. Git prints files of its commits, which an index can lack: one that was
+/// moved aside, or that names a directory in place of its files.
+fn tracked_in(git: &Path, worktree: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::symlink_metadata(git.join("index"))?;
+    let tracked = git_index::tracked(git)?;
+    if tracked.iter().any(|path| path.as_os_str().as_bytes().ends_with(b"/")) {
+        return Err(io::Error::other("the index names directories"));
+    }
+    Ok(tracked.into_iter().map(|path| worktree.join(path)).collect())
 }
 
 struct RepositorySearch<'i> {
@@ -289,22 +301,38 @@ impl<'i> RepositorySearch<'i> {
     }
 }
 
-/// Whether git recognises a repository here. An error means that the directory looks like one and git may go on to the
-/// directory above it: git reads `HEAD` and needs to enter `objects` and `refs`.
+/// Whether git recognises a repository here: it reads `HEAD`, and needs to enter `objects` and `refs` of the common directory. An
+/// error means that the directory looks like one, and that git may go on to the directory above it.
 fn recognised(inside: &Inside, directory: &Path) -> io::Result<bool> {
-    let Ok(directory) = inside.host(directory) else { return Ok(false) };
-    let has = |name: &str| fs::symlink_metadata(directory.join(name)).is_ok();
-    let is_linked = has("commondir");
-    if !has("HEAD") || !(is_linked || (has("objects") && has("refs"))) {
+    let Ok(host) = inside.host(directory) else { return Ok(false) };
+    let head = host.join("HEAD");
+    if fs::symlink_metadata(&head).is_err() {
         return Ok(false);
     }
-    let is_entered = |name: &str| may(&directory.join(name), 0o1);
-    // A directory of a linked worktree has its tables elsewhere, and git finds it by a `.git` file.
-    let has_tables = !is_linked && is_entered("objects") && is_entered("refs");
-    if has_tables && has_valid_head(&directory.join("HEAD")) {
+    let common = common_directory(inside, directory)?;
+    let tables = ["objects", "refs"].map(|name| common.join(name));
+    if tables.iter().any(|table| fs::symlink_metadata(table).is_err()) {
+        return Ok(false);
+    }
+    if tables.iter().all(|table| may(table, 0o1)) && has_valid_head(&head) {
         return Ok(true);
     }
     Err(io::Error::other("it looks like a repository, and git may take another one"))
+}
+
+/// The host path of the directory that `commondir` names, or of the directory itself. A running session has a `commondir` in each
+/// repository, which names the repository itself.
+fn common_directory(inside: &Inside, directory: &Path) -> io::Result<PathBuf> {
+    let file = directory.join("commondir");
+    if fs::symlink_metadata(inside.host_name(&file)?).is_err() {
+        return inside.host(directory);
+    }
+    let content = read(&inside.host(&file)?, MAX_POINTER)?;
+    let named = line(&content);
+    if named.as_os_str().is_empty() || content.contains(&0) {
+        return Err(io::Error::other("`commondir` names no directory"));
+    }
+    inside.host(&directory.join(named))
 }
 
 /// A link to a reference, `ref: refs/…`, or a digest.

@@ -63,6 +63,15 @@ impl Bench {
         self.git(directory, &["add", "file"]).git(directory, &["commit", "-qm", "one"])
     }
 
+    /// Whether git itself works in the repository of the directory above.
+    fn git_takes_above(&self, directory: &str) -> bool {
+        let mut git = Command::new("git");
+        git.current_dir(self.path(directory)).env_clear().env("PATH", "/usr/bin:/bin");
+        let output = git.args(["rev-parse", "--absolute-git-dir"]).output().unwrap();
+        let above = self.path(directory).parent().unwrap().join(".git");
+        String::from_utf8(output.stdout).unwrap().trim_end() == above.to_str().unwrap()
+    }
+
     fn programs(&self, directory: &str) -> Vec<String> {
         machine(Vec::new()).git_programs(&self.path(directory))
     }
@@ -251,6 +260,66 @@ fn a_directory_that_only_looks_like_a_repository_hides_none() {
         assert!(found.iter().any(|setting| setting == "diff.z.command"), "{name}: {found:?}");
     }
     assert_eq!(fake("valid", "ref: refs/heads/main\n"), Vec::<String>::new(), "git stops at a real one");
+}
+
+/// What git itself takes at a directory that looks like a repository decides whether the one above counts.
+#[test]
+fn a_repository_is_recognised_where_git_recognises_it() {
+    type Layout = fn(&Path);
+    let layouts: &[(&str, Layout)] = &[
+        ("valid", |_| {}),
+        ("digest", |git| fs::write(git.join("HEAD"), "0123456789012345678901234567890123456789\n").unwrap()),
+        ("garbage", |git| fs::write(git.join("HEAD"), "garbage\n").unwrap()),
+        ("no HEAD", |git| fs::remove_file(git.join("HEAD")).unwrap()),
+        ("link to a ref", |git| link("refs/heads/x", &git.join("HEAD"))),
+        ("link elsewhere", |git| link("heads/x", &git.join("HEAD"))),
+        ("no objects", |git| fs::remove_dir(git.join("objects")).unwrap()),
+        ("no refs", |git| fs::remove_dir(git.join("refs")).unwrap()),
+        ("link as objects", |git| {
+            fs::remove_dir(git.join("objects")).unwrap();
+            link("missing", &git.join("objects"));
+        }),
+        ("itself", |git| fs::write(git.join("commondir"), ".\n").unwrap()),
+        ("common elsewhere", |git| {
+            let above = git.ancestors().find(|above| above.ends_with("r")).unwrap().join(".git");
+            fs::write(git.join("commondir"), above.to_str().unwrap()).unwrap();
+            fs::remove_dir(git.join("refs")).unwrap();
+        }),
+        ("common missing", |git| fs::write(git.join("commondir"), "../missing\n").unwrap()),
+    ];
+    for is_bare in [true, false] {
+        for (name, prepare) in layouts {
+            let bench = Bench::new();
+            bench.repository("r").git("r", &["config", "diff.above.command", "evil"]);
+            let directory = bench.path("r/inner");
+            let git = if is_bare { directory.clone() } else { directory.join(".git") };
+            for table in ["objects", "refs"] {
+                fs::create_dir_all(git.join(table)).unwrap();
+            }
+            fs::write(git.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+            prepare(&git);
+            let found = bench.programs("r/inner");
+            let is_above = found.iter().any(|setting| setting == "diff.above.command");
+            // Its common directory has the configuration of the one above.
+            let shares = *name == "common elsewhere";
+            assert_eq!(is_above, shares || bench.git_takes_above("r/inner"), "{name}: {found:?}");
+            let tracked = machine(Vec::new()).git_tracked(&directory);
+            assert!(
+                !bench.git_takes_above("r/inner") || tracked.is_none_or(|files| !files.is_empty()),
+                "{name}"
+            );
+        }
+    }
+    let bench = Bench::new();
+    bench.repository("r").write("r/.git/commondir", ".\n");
+    bench.git("r", &["status"]);
+    assert_eq!(bench.programs("r"), Vec::<String>::new());
+    assert!(machine(Vec::new()).git_tracked(&bench.path("r")).is_some());
+}
+
+fn link(target: &str, name: &Path) {
+    let _absent = fs::remove_file(name);
+    symlink(target, name).unwrap();
 }
 
 /// `git diff` refreshes the index, which runs a hook.

@@ -9,7 +9,7 @@ use ringfence_types::{Access, Call, PolicyLayer, Refusal, RefusalCode, RuleId, T
 
 use super::settled::{OpenTransaction, Settled};
 use crate::approvals::PresenceLock;
-use crate::approvals::binding::{Approved, NoCopies, noun};
+use crate::approvals::binding::{ApprovedObjects, NoCopies, noun};
 use crate::session::AgentSession;
 
 /// An allowed call with a durable intent: the only state that can launch, write or dial.
@@ -21,7 +21,7 @@ pub struct Admitted<E> {
     pub(super) transaction: TransactionId,
     pub(super) held: Option<PresenceLock>,
     /// The bound objects of the approval.
-    pub(super) approved: Approved,
+    pub(super) approved: ApprovedObjects,
 }
 
 /// A call in execution. It executes the evaluated call, which is inside the grant.

@@ -5,7 +5,7 @@ use ringfence_types::{
     RuleId, TransactionId,
 };
 
-use super::awaiting_approval::{Asking, AwaitingApproval, DecisionRound};
+use super::awaiting_approval::{AskContext, AwaitingApproval, DecisionRound};
 use super::context::{Actor, CallContext};
 use super::decided::Decided;
 use super::input::Intake;
@@ -64,7 +64,7 @@ impl<E: Effect> Authenticated<E> {
     pub(super) fn decide(
         self,
         context: &mut impl CallContext,
-        mut asking: Asking<'_, '_>,
+        mut asking: AskContext<'_, '_>,
     ) -> Result<Decided<E>, RefusedCall> {
         let Self { mut effect, call, transaction } = self;
         let mut call = asking.intake.stated(call);
@@ -75,8 +75,8 @@ impl<E: Effect> Authenticated<E> {
         let turns = if transaction.is_some() { 1 } else { TURNS };
         let mut begun = transaction;
         for _turn in 0..turns {
-            let judged = Judged { effect, call: &call, transaction: begun.take() };
-            match judged.evaluate_once(context, &mut asking)? {
+            let evaluation = CallEvaluation { effect, call: &call, transaction: begun.take() };
+            match evaluation.evaluate_once(context, &mut asking)? {
                 DecisionRound::Decided(decided) => return Ok(*decided),
                 DecisionRound::Again(again) => effect = again,
             }
@@ -130,18 +130,18 @@ fn ended(call: &Call, context: &mut impl CallContext) -> Option<Refusal> {
 }
 
 /// A call with the current policy.
-struct Judged<'c, E> {
+struct CallEvaluation<'c, E> {
     effect: E,
     call: &'c Call,
     transaction: Option<TransactionId>,
 }
 
-impl<E: Effect> Judged<'_, E> {
+impl<E: Effect> CallEvaluation<'_, E> {
     /// Evaluates the call, and requests an approval where the decision is `ask`.
     fn evaluate_once(
         self,
         context: &mut impl CallContext,
-        asking: &mut Asking<'_, '_>,
+        asking: &mut AskContext<'_, '_>,
     ) -> Result<DecisionRound<E>, RefusedCall> {
         let Self { effect, call, transaction } = self;
         let early = |refusal| RefusedCall::settle_before_start(call.clone(), refusal);

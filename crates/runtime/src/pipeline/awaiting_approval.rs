@@ -13,9 +13,11 @@ use super::context::{Actor, CallContext};
 use super::decided::{Decided, chain, describe};
 use super::input::Intake;
 use super::settled::{RefusedCall, for_the_record, refused};
-use crate::approvals::binding::{ApprovalBinding, Approved, changed, of_next};
-use crate::approvals::seen::{Excerpt, Written};
-use crate::approvals::{self, ApprovalSubject, PresenceLock, PromptRedactor, Seen, StoredDecision, lease};
+use crate::approvals::binding::{ApprovalBinding, ApprovedObjects, changed, of_next};
+use crate::approvals::prompt_content::{Excerpt, WrittenContent};
+use crate::approvals::{
+    self, ApprovalSubject, PresenceLock, PromptCall, PromptRedactor, StoredDecision, lease,
+};
 use crate::effect::Effect;
 use crate::observer::PipelineStage;
 use crate::proposal::ContentVault;
@@ -31,7 +33,7 @@ pub(super) struct AwaitingApproval<E> {
 
 /// What the pipeline needs to ask.
 #[derive(Debug)]
-pub(crate) struct Asking<'a, 'i> {
+pub(crate) struct AskContext<'a, 'i> {
     pub(crate) interrupts: &'a [SignalForward<'a>],
     pub(crate) intake: &'a mut Intake<'i>,
 }
@@ -41,7 +43,7 @@ pub(crate) struct Asking<'a, 'i> {
 struct Yes {
     stored: Option<GrantId>,
     held: Option<PresenceLock>,
-    approved: Approved,
+    approved: ApprovedObjects,
 }
 
 /// What an operator allowed in place of the call.
@@ -62,7 +64,7 @@ impl<E: Effect> AwaitingApproval<E> {
     pub(super) fn await_answer(
         self,
         session: &mut impl CallContext,
-        asking: &Asking<'_, '_>,
+        asking: &AskContext<'_, '_>,
     ) -> Result<DecisionRound<E>, RefusedCall> {
         let turn = session.wait_turn(self.question.action().fingerprint());
         let _turn = turn.map_err(|refusal| RefusedCall::settle_before_start(self.call(), refusal))?;
@@ -228,7 +230,9 @@ impl<E: Effect> AwaitingApproval<E> {
             decision: Decision::Ask,
             stored: None,
             held: Some(held),
-            approved: Approved::new([request.bound_objects.as_slice(), &decision.bound_objects].concat()),
+            approved: ApprovedObjects::new(
+                [request.bound_objects.as_slice(), &decision.bound_objects].concat(),
+            ),
         })))
     }
 
@@ -297,7 +301,7 @@ impl<E: Effect> AwaitingApproval<E> {
         let redactor = PromptRedactor::new(&recorded.secrets, Some(session.leaks()));
         // A rule that contains a secret would be stored with it.
         let candidates = if recorded.findings.is_empty() { self.question.candidates() } else { Vec::new() };
-        let seen = Seen {
+        let seen = PromptCall {
             call: &recorded.call,
             written,
             taken_out: &recorded.taken_out(),
@@ -371,13 +375,13 @@ impl Brought<'_> {
         hex(Sha256::digest(self.bytes()))
     }
 
-    fn shown<'s>(&'s self, head: &'s [u8], sha256: &'s str) -> Option<Written<'s>> {
+    fn shown<'s>(&'s self, head: &'s [u8], sha256: &'s str) -> Option<WrittenContent<'s>> {
         let excerpt = Excerpt { head, bytes: self.bytes().len() as u64, sha256 };
         match self {
             Self::Nothing => None,
-            Self::Content(_) => Some(Written::Content(excerpt)),
-            Self::Changes(_) => Some(Written::Changes(excerpt)),
-            Self::Unknown(why) => Some(Written::Unknown(why)),
+            Self::Content(_) => Some(WrittenContent::Content(excerpt)),
+            Self::Changes(_) => Some(WrittenContent::Changes(excerpt)),
+            Self::Unknown(why) => Some(WrittenContent::Unknown(why)),
         }
     }
 }

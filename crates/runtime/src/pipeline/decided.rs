@@ -8,7 +8,7 @@ use ringfence_types::{
 use super::admitted::Admitted;
 use super::context::CallContext;
 use super::settled::{RefusedCall, for_the_record};
-use crate::approvals::binding::Approved;
+use crate::approvals::binding::ApprovedObjects;
 use crate::approvals::{GrantLease, PresenceLock, asking, lease};
 use crate::effect::Effect;
 
@@ -25,13 +25,13 @@ pub(crate) struct Decided<E> {
     /// Marks that this process is about to use an answer.
     pub(super) held: Option<PresenceLock>,
     /// The bound objects of the approval.
-    pub(super) approved: Approved,
+    pub(super) approved: ApprovedObjects,
 }
 
 impl<E: Effect> Decided<E> {
     pub(super) fn by_policy(effect: E, grant: Authorization, transaction: TransactionId) -> Self {
         let (decision, stored, held) = (Decision::Allow, None, None);
-        Self { effect, grant, transaction, decision, stored, held, approved: Approved::default() }
+        Self { effect, grant, transaction, decision, stored, held, approved: ApprovedObjects::default() }
     }
 
     /// The rule that allows the call.

@@ -8,10 +8,10 @@ use ringfence_types::{
 use super::context::CallContext;
 use super::decided::{chain, describe};
 use crate::approvals::{PresenceLock, PromptRedactor, STOPPED, outcome_of};
-use crate::effect::Touched;
+use crate::effect::EffectOutput;
 use crate::leaks::{LeakScanner, LeakSummary};
 use crate::observer::PipelineStage;
-use crate::proxy::Seen;
+use crate::proxy::FlowSummary;
 use crate::session::{AgentSession, STOPPED_LOOP};
 
 /// The recorded end of a call.
@@ -22,7 +22,7 @@ pub struct Settled {
     /// The posture that the sandbox reported.
     pub posture: Option<Posture>,
     /// The flows of the filtered network, allowed and refused.
-    pub network: Option<Seen>,
+    pub network: Option<FlowSummary>,
     /// A note for the caller, for example that the call repeats in a loop.
     pub notice: Option<String>,
     /// Leaks that were found, and what policy did about them.
@@ -39,7 +39,7 @@ pub enum CallEnd {
     /// A command ran to its end.
     Executed(Outcome),
     /// A file operation completed.
-    Touched(Touched),
+    Touched(EffectOutput),
     Refused(Refusal),
     /// An internal error. Nothing is running.
     Failed {
@@ -172,20 +172,20 @@ fn loop_warning(repeats: usize) -> String {
 }
 
 /// The posture of a command, and the stronger backends that could not be used.
-struct Fenced {
+struct RecordedPosture {
     posture: Posture,
     skipped_backends: Vec<String>,
 }
 
 /// The recorded posture of the session's fence, and the note about it.
-fn fenced(session: &AgentSession<'_>) -> (Option<Fenced>, Option<String>) {
+fn fenced(session: &AgentSession<'_>) -> (Option<RecordedPosture>, Option<String>) {
     if let Some(own) = &session.own {
         let ceiling = Some(Box::new(own.ceiling.clone()));
         let skipped_backends =
             own.fence.skipped_backends.iter().map(|reason| session.leaks.text(reason)).collect();
         let posture =
             own.fence.sandbox.as_ref().map(|sandbox| Posture { ceiling, ..sandbox.posture().clone() });
-        return (posture.map(|posture| Fenced { posture, skipped_backends }), None);
+        return (posture.map(|posture| RecordedPosture { posture, skipped_backends }), None);
     }
     let mut fence = session.common.fence();
     let (told, reasons) = (fence.report_skipped_backends(), fence.skipped_backends.clone());
@@ -193,7 +193,7 @@ fn fenced(session: &AgentSession<'_>) -> (Option<Fenced>, Option<String>) {
     drop(fence);
     let skipped_backends = reasons.iter().map(|reason| session.leaks.text(reason)).collect();
     let told = told.map(|told| session.leaks.text(&told));
-    (posture.map(|posture| Fenced { posture, skipped_backends }), told)
+    (posture.map(|posture| RecordedPosture { posture, skipped_backends }), told)
 }
 
 /// A transaction with an intent and without an outcome.
@@ -222,7 +222,11 @@ impl OpenTransaction {
         settled
     }
 
-    pub(crate) fn touched(self, session: &mut AgentSession<'_>, done: Result<Touched, CallEnd>) -> Settled {
+    pub(crate) fn touched(
+        self,
+        session: &mut AgentSession<'_>,
+        done: Result<EffectOutput, CallEnd>,
+    ) -> Settled {
         let ended = match done {
             Ok(touched) => CallEnd::Touched(touched),
             Err(ended) => ended,
@@ -243,12 +247,17 @@ impl OpenTransaction {
         self.close(session, CallEnd::Failed { what, hint }, None)
     }
 
-    fn close(self, session: &mut AgentSession<'_>, ended: CallEnd, fenced: Option<Fenced>) -> Settled {
+    fn close(
+        self,
+        session: &mut AgentSession<'_>,
+        ended: CallEnd,
+        fenced: Option<RecordedPosture>,
+    ) -> Settled {
         let ended = clean(ended, &session.leaks);
         let mut events = Vec::new();
         let ids = || (self.transaction.clone(), session.id.clone());
         let posture = fenced.as_ref().map(|fenced| fenced.posture.clone());
-        if let Some(Fenced { posture, skipped_backends }) = fenced {
+        if let Some(RecordedPosture { posture, skipped_backends }) = fenced {
             let (transaction, session) = ids();
             events.push(Event::SandboxStarted { transaction, session, posture, skipped_backends });
         }

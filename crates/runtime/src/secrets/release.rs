@@ -21,7 +21,7 @@ use super::entry::{SecretInfo, SecretName, SecretScope};
 use super::placeholder::SecretPlaceholder;
 use super::store::SecretSet;
 use super::value::SecretValue;
-use crate::home::{self, Prepared};
+use crate::home::{self, PreparedHome};
 use crate::pipeline::chain;
 use crate::session::{AgentSession, SessionShared};
 
@@ -268,7 +268,7 @@ impl AgentSession<'_> {
                 prepared
             })
         };
-        let Prepared { path, repairs } = prepared.map_err(|error| {
+        let PreparedHome { path, repairs } = prepared.map_err(|error| {
             let message = format!("no home of its own could be made for the session: {}", chain(&error));
             refuse(RuleId::SecretHome, message, Some("look at the permissions of the state directory"))
         })?;

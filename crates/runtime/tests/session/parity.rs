@@ -19,8 +19,8 @@ use ringfence_authz::env::ApproverPresence;
 use ringfence_authz::{PathOperation, PathRule, PathRules, Policy, RuleSource, protected_names};
 use ringfence_runtime::approvals::{ApprovalWait, OperatorDecision, OperatorReply};
 use ringfence_runtime::{
-    AgentSession, Approver, ApproverReply, CallEnd, CommandIo, DryRunSubject, HostSetup, OutputTarget,
-    Runtime, SessionSpec, StdinSource, Touched, consider, local_operator,
+    AgentSession, Approver, ApproverReply, CallEnd, CommandIo, DryRunSubject, EffectOutput, HostSetup,
+    OutputTarget, Runtime, SessionSpec, StdinSource, consider, local_operator,
 };
 use ringfence_types::{
     Backend, ByteString, Call, Decision, ExecCall, FileCall, NetMode, PolicyLayer, Profile, ProtectionExtent,
@@ -143,13 +143,13 @@ impl<'r> Tools<'r> {
 
     fn read(&mut self, path: &str) -> bool {
         let ended = self.touch(FileCall::Read { path: ByteString::from(path) }, b"");
-        matches!(ended, CallEnd::Touched(Touched::Read(_)))
+        matches!(ended, CallEnd::Touched(EffectOutput::Read(_)))
     }
 
     /// Writes what is there already.
     fn write(&mut self, path: &str) -> bool {
         let content = fs::read(self.workspace.join(path)).unwrap_or_default();
-        matches!(self.touch(write_call(path, &content), &content), CallEnd::Touched(Touched::Written))
+        matches!(self.touch(write_call(path, &content), &content), CallEnd::Touched(EffectOutput::Written))
     }
 }
 

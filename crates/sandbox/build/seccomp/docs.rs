@@ -42,7 +42,8 @@ the parts of the kernel that tools do not need. It is the same for every network
 - Arguments are compared as the kernel reads them: the low 32 bits of an int, so that high bits change
   nothing, and both halves of 64 bits.
 - A refused call gets an errno, not a signal: programs report it or fall back. ENOSYS is used where programs take it as
-  \"older kernel\" and fall back (`clone3`, `io_uring`), EPERM otherwise.
+  \"older kernel\" and fall back (`clone3`, `io_uring`), EINVAL where that makes them copy in another way, EPERM otherwise.
+  IGNORED means that the call succeeds and does nothing.
 
 ## What does not work inside
 
@@ -62,7 +63,8 @@ const NO_INET: &str = "
 const COUNTED: &str = "
 ## Added without a memory control group
 
-Ringfence counts the memory of a session itself there. These calls would hide memory from the count.
+Ringfence counts the memory of a session itself there. These calls would hide memory from the count. So a server that
+insists on `sendfile` needs it turned off there (nginx: `sendfile off`).
 
 ";
 

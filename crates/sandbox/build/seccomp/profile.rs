@@ -96,9 +96,12 @@ pub(crate) enum ArgWidth {
 pub(crate) enum SeccompAction {
     Allow,
     Eafnosupport,
+    Einval,
     Enosys,
     Eperm,
     Eprotonosupport,
+    /// The call succeeds and does nothing.
+    Ignored,
 }
 
 /// What is wrong with a profile, and where.
@@ -219,9 +222,11 @@ impl SeccompAction {
         match self {
             Self::Allow => "ALLOW",
             Self::Eafnosupport => "EAFNOSUPPORT",
+            Self::Einval => "EINVAL",
             Self::Enosys => "ENOSYS",
             Self::Eperm => "EPERM",
             Self::Eprotonosupport => "EPROTONOSUPPORT",
+            Self::Ignored => "IGNORED",
         }
     }
 }

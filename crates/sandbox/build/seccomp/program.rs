@@ -266,7 +266,9 @@ pub(crate) fn return_value(action: SeccompAction) -> u32 {
     match action {
         SeccompAction::Allow => ALLOW,
         SeccompAction::Eperm => ERRNO | 1,
+        SeccompAction::Einval => ERRNO | 22,
         SeccompAction::Enosys => ERRNO | 38,
+        SeccompAction::Ignored => ERRNO,
         SeccompAction::Eprotonosupport => ERRNO | 93,
         SeccompAction::Eafnosupport => ERRNO | 97,
     }

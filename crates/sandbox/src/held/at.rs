@@ -37,7 +37,7 @@ pub fn before(roots: &[PathBuf], outside: &[PathBuf]) -> Result<Before, SurveyEr
         at_most: LOOK_AT_MOST,
     };
     let candidates = places.candidates(Patience::new())?;
-    let findings = places.scene(ExaminationMode::First).examine(&candidates);
+    let findings = places.scene(ExaminationMode::First, Patience::new()).examine(&candidates)?;
     places.accepted = findings.into_iter().map(|finding| finding.print).collect();
     Ok(Before { places })
 }

@@ -18,8 +18,8 @@ use super::other_systems;
 use super::settings::{self, Leads};
 use crate::git_config::{self, GitSetting};
 use crate::survey::{
-    Candidate, CandidateKind, RootHandle, destination, innermost, is_in_version_control, normalized,
-    open_directory, read_small, resolved,
+    Candidate, CandidateKind, Patience, RootHandle, SurveyError, destination, innermost,
+    is_in_version_control, normalized, open_directory, read_small, resolved,
 };
 
 /// Configurations, hooks and pointers that are larger are not read, and so not trusted.
@@ -44,6 +44,7 @@ pub(super) struct Scene<'a> {
     /// What was there at the start.
     pub(super) accepted: &'a AcceptedPrints,
     pub(super) mode: ExaminationMode,
+    pub(super) patience: Patience,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,30 +111,34 @@ impl Scene<'_> {
         self.outside.iter().any(|place| path.starts_with(place))
     }
 
-    /// All findings of these candidates, one list for each root. Each once, in the order of their paths.
-    pub(super) fn examine(&self, candidates: &[Vec<Candidate>]) -> Vec<Finding> {
-        let mut examiner = Examiner {
-            scene: self,
-            findings: BTreeSet::new(),
-            seen: BTreeSet::new(),
-            repositories: BTreeSet::new(),
-            read: BTreeSet::new(),
-        };
+    /// All findings of these candidates, one list for each root. Each once, in the order of their paths. All of them, or an error.
+    pub(super) fn examine(&self, candidates: &[Vec<Candidate>]) -> Result<Vec<Finding>, SurveyError> {
+        let mut examiner = Examiner::new(self);
         let is_link =
             |candidate: &&Candidate| matches!(candidate.kind, CandidateKind::Link | CandidateKind::InnerLink);
         for (ground, candidates) in candidates.iter().enumerate() {
             let others = candidates.iter().filter(|candidate| !is_link(candidate));
-            others.for_each(|candidate| examiner.candidate(ground, candidate));
+            for candidate in others {
+                examiner.candidate(ground, candidate);
+                examiner.check(ground)?;
+            }
         }
         // What a link means depends on whether it lies in a repository, and those are known now.
         for (ground, candidates) in candidates.iter().enumerate() {
             let links = candidates.iter().filter(is_link);
-            links.for_each(|candidate| examiner.link(ground, candidate));
+            for candidate in links {
+                examiner.link(ground, candidate);
+                examiner.check(ground)?;
+            }
         }
         let fixed = |finding: &Finding| self.is_fixed(&finding.path(self.grounds));
-        examiner.findings.into_iter().filter(|finding| !fixed(finding)).collect()
+        Ok(examiner.findings.into_iter().filter(|finding| !fixed(finding)).collect())
     }
 }
+
+/// The bytes of what is found. A command can make one file a million findings, or make the path of each as long as it likes, and
+/// the limits of commands are not for this process.
+const MOST_FOUND: usize = 64 * 1024 * 1024;
 
 struct Examiner<'s> {
     scene: &'s Scene<'s>,
@@ -144,6 +149,11 @@ struct Examiner<'s> {
     repositories: BTreeSet<(usize, PathBuf)>,
     /// Configurations that others include.
     read: BTreeSet<PathBuf>,
+    /// What leads on is looked at in turn, not by recursion: a command can make a chain of any length.
+    repositories_ahead: Vec<(usize, PathBuf, Certainty)>,
+    configurations_ahead: Vec<PathBuf>,
+    /// The bytes of all of these.
+    kept: usize,
 }
 
 /// A directory below a root, held open.
@@ -157,6 +167,8 @@ struct Open {
 impl Open {
     fn at(scene: &Scene<'_>, ground: usize, relative: &Path) -> Option<Self> {
         let root = scene.grounds.get(ground)?;
+        // A path takes as long as it is deep. What is not looked at is an error in the end.
+        scene.patience.check(&root.path).ok()?;
         let fd = open_directory(root.fd.as_fd(), relative.as_os_str().as_bytes()).ok()?;
         Some(Self { ground, relative: relative.to_owned(), absolute: root.path.join(relative), fd })
     }
@@ -226,7 +238,31 @@ fn changing(stat: &Stat) -> Vec<u8> {
     format!("{} {} {} {}", stat.st_dev, stat.st_ino, stat.st_ctime, stat.st_ctime_nsec).into_bytes()
 }
 
-impl Examiner<'_> {
+impl<'s> Examiner<'s> {
+    fn new(scene: &'s Scene<'s>) -> Self {
+        Self {
+            scene,
+            findings: BTreeSet::new(),
+            seen: BTreeSet::new(),
+            repositories: BTreeSet::new(),
+            read: BTreeSet::new(),
+            repositories_ahead: Vec::new(),
+            configurations_ahead: Vec::new(),
+            kept: 0,
+        }
+    }
+
+    /// Whether everything so far was looked at.
+    fn check(&self, ground: usize) -> Result<(), SurveyError> {
+        let path = self.scene.grounds.get(ground).map_or(Path::new(""), |ground| &ground.path);
+        self.scene.patience.check(path)?;
+        if self.has_room() { Ok(()) } else { Err(SurveyError::TooMuch { path: path.to_owned() }) }
+    }
+
+    fn has_room(&self) -> bool {
+        self.kept <= MOST_FOUND
+    }
+
     fn candidate(&mut self, ground: usize, candidate: &Candidate) {
         let relative = &candidate.relative;
         match candidate.kind {
@@ -240,7 +276,10 @@ impl Examiner<'_> {
     }
 
     fn note(&mut self, finding: Finding) {
-        let _known = self.findings.insert(finding);
+        let bytes = size_of::<Finding>() + finding.directory.as_os_str().len() + finding.name.len();
+        if self.has_room() && self.findings.insert(finding) {
+            self.kept += bytes;
+        }
     }
 
     /// A file that is trusted for what is in it has one name. Git of the host writes some files in place, such as the message of
@@ -316,10 +355,20 @@ impl Examiner<'_> {
         }
     }
 
+    /// A repository, and every one that it leads to.
     fn repository(&mut self, ground: usize, relative: &Path, certainty: Certainty) {
-        if !self.seen.insert((ground, relative.to_owned())) {
+        self.repositories_ahead.push((ground, relative.to_owned(), certainty));
+        while let Some((ground, relative, certainty)) = self.repositories_ahead.pop() {
+            self.one_repository(ground, &relative, certainty);
+        }
+    }
+
+    fn one_repository(&mut self, ground: usize, relative: &Path, certainty: Certainty) {
+        if !self.has_room() || !self.seen.insert((ground, relative.to_owned())) {
             return;
         }
+        // As one that was seen, and as a repository.
+        self.kept += 2 * relative.as_os_str().len();
         let Some(git) = Open::at(self.scene, ground, relative) else { return };
         if certainty == Certainty::ByContent && !(git.is_complete() && git.has("HEAD")) {
             return;
@@ -330,6 +379,9 @@ impl Examiner<'_> {
             if git.has(name) {
                 self.configuration(&git, &git, OsStr::new(name));
             }
+        }
+        while let Some(path) = self.configurations_ahead.pop() {
+            self.included(&git, &path);
         }
         self.entries(&git, "hooks", Reason::Hook);
         self.legacy_remotes(&git, "remotes");
@@ -367,6 +419,9 @@ impl Examiner<'_> {
             if self.scene.mode != ExaminationMode::Later || self.scene.accepted.contains(&print) {
                 self.led_to(git, directory, setting);
             }
+            if !self.has_room() {
+                return;
+            }
         }
     }
 
@@ -374,7 +429,11 @@ impl Examiner<'_> {
     fn led_to(&mut self, git: &Open, directory: &Open, setting: &GitSetting) {
         let Some(path) = one_line(&setting.value).filter(|path| !path.starts_with("~")) else { return };
         match (setting.section.as_slice(), setting.key.as_slice()) {
-            (b"include" | b"includeif", b"path") => self.included(git, &directory.absolute.join(path)),
+            (b"include" | b"includeif", b"path") => {
+                let path = directory.absolute.join(path);
+                self.kept += path.as_os_str().len();
+                self.configurations_ahead.push(path);
+            }
             (b"core", b"hookspath") => {
                 let bases = [Some(git.absolute.as_path()), git.absolute.parent()];
                 let places: Vec<PathBuf> = bases.into_iter().flatten().map(|base| base.join(path)).collect();
@@ -471,7 +530,7 @@ impl Examiner<'_> {
         }
         if let Some((ground, relative)) = place {
             // It need have no HEAD of its own.
-            self.repository(ground, &relative, Certainty::ByName);
+            self.repositories_ahead.push((ground, relative, Certainty::ByName));
         }
     }
 

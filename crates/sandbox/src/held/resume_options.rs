@@ -68,13 +68,24 @@ pub(super) fn are_plain_updates(content: &[u8]) -> bool {
     names.all(|name| name.is_empty() || is_ref(name))
 }
 
+/// Whether each `update-ref` of a list of steps names a ref in `refs`. `git rebase --edit-todo` hands the others to the end of the
+/// rebase.
+pub(super) fn are_plain_steps(content: &[u8]) -> bool {
+    content.split(|byte| *byte == b'\n').all(|line| {
+        let mut words =
+            line.split(|byte| byte.is_ascii_whitespace() || *byte == 0).filter(|word| !word.is_empty());
+        !matches!(words.next(), Some(b"update-ref" | b"u")) || words.next().is_none_or(is_ref)
+    })
+}
+
 /// Whether a file that git takes for a ref stands for itself or for another in `refs`. Git writes through any other: an
 /// `ORIG_HEAD` that stands for `commondir` makes `git reset` write which configuration git reads.
 pub(super) fn is_plain_ref(content: &[u8]) -> bool {
     content.strip_prefix(b"ref:").is_none_or(|target| is_ref(target.trim_ascii_start()))
 }
 
-fn is_ref(name: &[u8]) -> bool {
+/// Whether a name is that of a ref in `refs`.
+pub(super) fn is_ref(name: &[u8]) -> bool {
     name.starts_with(b"refs/") && !name.windows(2).any(|window| window == b"..")
 }
 
@@ -206,6 +217,12 @@ mod tests {
             assert!(!is_plain_ref(content.as_bytes()), "{content}");
         }
         assert!(are_plain_updates(b"") && are_plain_updates(b"refs/heads/a\n00\n11\nrefs/heads/b\n00\n11\n"));
+        assert!(are_plain_steps(
+            b"pick 00 update-ref x\nupdate-ref refs/heads/a\n# u x\nu\n\tu refs/tags/b\r\n"
+        ));
+        for step in ["update-ref x/commondir", "pick 00\nu\tmodules/x/commondir\n", " u refs/../x"] {
+            assert!(!are_plain_steps(step.as_bytes()), "{step}");
+        }
         assert!(!are_plain_updates(b"commondir\n00\n11\n"));
         assert!(!are_plain_updates(b"refs/heads/a\n00\n11\ncommondir\n00\n11\n"));
     }

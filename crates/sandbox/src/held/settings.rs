@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use super::resume_options::is_ref;
 use crate::git_config::GitSetting;
 
 /// The questions about the machine that the value of a setting raises.
@@ -80,7 +81,6 @@ const SETTINGS: &[(&str, &[&str])] = &[
     (
         "remote",
         &[
-            "fetch",
             "followremotehead",
             "gh-resolved",
             "mirror",
@@ -287,6 +287,9 @@ pub(super) fn is_harmless(setting: &GitSetting, leads: &dyn Leads) -> bool {
     if setting.subsection.is_some() && !WITH_SUBSECTIONS.contains(&section) {
         return false;
     }
+    if section == "remote" && setting.subsection.as_deref().is_some_and(|name| !is_plain_remote(name)) {
+        return false;
+    }
     if listed(ADDRESSES) {
         return is_harmless_address(value, leads);
     }
@@ -294,6 +297,7 @@ pub(super) fn is_harmless(setting: &GitSetting, leads: &dyn Leads) -> bool {
         ("core", "worktree") => leads.is_checkout(Path::new(OsStr::from_bytes(value))),
         ("core", "hookspath") => value == b"/dev/null",
         ("core", "fsmonitor") => matches!(value, b"false" | b"no" | b"off" | b"0"),
+        ("remote", "fetch") => is_plain_refspec(value),
         ("submodule", "update") => matches!(value, b"checkout" | b"merge" | b"none" | b"rebase"),
         ("filter", "clean" | "smudge" | "process") => LFS.iter().any(|known| known.as_bytes() == value),
         ("extensions", "refstorage") => matches!(value, b"files" | b"reftable"),
@@ -309,6 +313,22 @@ pub(super) fn is_harmless(setting: &GitSetting, leads: &dyn Leads) -> bool {
 fn is_plain_sort(key: &[u8]) -> bool {
     let plain = key.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-:".contains(byte));
     plain && !key.to_ascii_lowercase().windows(9).any(|window| window == b"signature")
+}
+
+/// `git fetch --all` hands each name to another git as an argument, where `--upload-pack=x` is an option that executes x. A remote
+/// without a `url` has its name for one.
+fn is_plain_remote(name: &[u8]) -> bool {
+    let plain = |byte: &u8| !byte.is_ascii_whitespace() && !byte.is_ascii_control() && *byte != b':';
+    let leads_elsewhere = name.split(|byte| *byte == b'/').any(|part| part == b"..");
+    !name.first().is_none_or(|first| b"-/.~".contains(first)) && name.iter().all(plain) && !leads_elsewhere
+}
+
+/// Whether what is fetched is kept in `refs`. `git push` writes the file of the git directory that stands behind the last colon,
+/// and `commondir` says which configuration git reads.
+fn is_plain_refspec(refspec: &[u8]) -> bool {
+    let colon = refspec.iter().rposition(|byte| *byte == b':');
+    let kept = colon.and_then(|colon| refspec.get(colon + 1..)).unwrap_or_default();
+    kept.is_empty() || is_ref(kept)
 }
 
 /// A transport that git has itself, to another machine or to a repository that is not in a place for commands alone.
@@ -386,6 +406,7 @@ mod tests {
             "[core]\n\tworktree = ../../../sub\n\thooksPath = /dev/null\n\tfsmonitor = false\n",
             "[user]\n\tname = x\n\temail = y\n[commit]\n\tgpgsign = false\n",
             "[extensions]\n\tobjectFormat = sha256\n\tworktreeConfig = true\n\tpartialClone = origin\n",
+            "[remote \"a/b.c-d_é@1\"]\n\tfetch = refs/heads/x\n\tfetch = +refs/*:refs/*\n\tfetch = ^refs/heads/y\n\tfetch = x:\n",
             "[remote \"o\"]\n\turl = https://example.org/a%20b\n[branch]\n\tsort = -committerdate\n[tag]\n\tsort = version:refname\n",
             "[filter \"lfs\"]\n\tclean = git-lfs clean -- %f\n\tprocess = git-lfs filter-process\n\trequired = true\n",
         ] {
@@ -427,6 +448,19 @@ mod tests {
             "[credential]\nhelper = x",
             "[credential \"https://a\"]\nhelper = x",
             "[alias]\nst = !x",
+            "[remote \"--upload-pack=x\"]\nurl = https://example.org/a",
+            "[remote \"/state/x\"]\nprune = true",
+            "[remote \"../state/x\"]\nprune = true",
+            "[remote \"a/../../x\"]\nprune = true",
+            "[remote \"~u/x\"]\nprune = true",
+            "[remote \"ext::x\"]\nprune = true",
+            "[remote \"file:x\"]\nprune = true",
+            "[remote \"a b\"]\nprune = true",
+            "[remote \"\"]\nprune = true",
+            "[remote \"o\"]\nfetch = refs/heads/main:commondir",
+            "[remote \"o\"]\nfetch = +refs/heads/*:*",
+            "[remote \"o\"]\nfetch = a:b:hooks/x",
+            "[remote \"o\"]\nfetch = x:refs/../commondir",
             "[remote \"o\"]\nuploadpack = x",
             "[remote \"o\"]\nreceivepack = x",
             "[remote \"o\"]\nvcs = x",

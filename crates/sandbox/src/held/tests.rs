@@ -125,7 +125,7 @@ fn what_is_trusted_for_its_content_has_one_name() {
     fs::hard_link(tree.root.join("listed"), tree.root.join("listed too")).unwrap();
     let mut places = tree.places();
     let candidates = places.candidates(Patience::new()).unwrap();
-    let of_host = places.scene(ExaminationMode::First).examine(&candidates);
+    let of_host = places.scene(ExaminationMode::First, Patience::new()).examine(&candidates).unwrap();
     places.accepted = of_host.into_iter().map(|finding| finding.print).collect();
     let trusted = [
         hook.clone(),
@@ -370,7 +370,7 @@ fn closed_directories_of_other_users_end_no_look() {
     let slash = RootHandle::open(Path::new("/")).unwrap();
     let places = Places { grounds: vec![slash], ..Tree::new().places() };
     let candidate = Candidate { relative: "root".into(), kind: crate::survey::CandidateKind::Closed };
-    let findings = places.scene(ExaminationMode::Later).examine(&[vec![candidate]]);
+    let findings = places.scene(ExaminationMode::Later, Patience::new()).examine(&[vec![candidate]]).unwrap();
     let own = fs::metadata("/root").unwrap().uid() == rustix::process::geteuid().as_raw();
     assert_eq!(findings.len(), usize::from(own));
 }

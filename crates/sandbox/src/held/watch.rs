@@ -143,13 +143,13 @@ impl Watch {
             accepted: BTreeSet::new(),
             at_most: LOOK_AT_MOST,
         };
-        let of_host = |places: &Places, mode: ExaminationMode| -> AcceptedPrints {
-            let findings = places.scene(mode).examine(&candidates).into_iter();
+        let of_host = |places: &Places, mode: ExaminationMode| -> Result<AcceptedPrints, SurveyError> {
+            let findings = places.scene(mode, Patience::new()).examine(&candidates)?.into_iter();
             let path = |finding: &Finding| finding.path(&places.grounds);
-            findings.filter(|f| !others.may_have_made(&path(f), &f.print)).map(|f| f.print).collect()
+            Ok(findings.filter(|f| !others.may_have_made(&path(f), &f.print)).map(|f| f.print).collect())
         };
-        places.accepted = of_host(&places, ExaminationMode::First);
-        let known = of_host(&places, ExaminationMode::Strictest);
+        places.accepted = of_host(&places, ExaminationMode::First)?;
+        let known = of_host(&places, ExaminationMode::Strictest)?;
         let record = Record::of(&places, known).map_err(WatchError::Journal)?;
         let journal = others.begin(&record).map_err(WatchError::Journal)?;
         let shared = WatchShared {
@@ -273,7 +273,7 @@ impl WatchShared {
         let now: Suspects = findings.iter().map(Finding::place).collect();
         let mut again = findings;
         again.retain(|finding| suspects.contains(&finding.place()));
-        let changes = act::neutralise(&self.places.scene(ExaminationMode::Later), &again);
+        let changes = act::neutralise(&self.places.scene_to_act(), &again);
         *suspects = now;
         drop(suspects);
         self.found(changes);

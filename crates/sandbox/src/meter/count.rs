@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::MemoryFiles;
 use super::tree::Call;
+use super::{MemoryFiles, sockets};
 
 /// Where a session has file systems in memory.
 const IN_MEMORY: [&str; 3] = ["tmp", "dev/shm", "var/tmp"];
@@ -36,7 +36,7 @@ const MOST_MAPPINGS: u64 = 65_530;
 const MANY_MAPPINGS: u64 = 16_384;
 
 impl Objects {
-    pub(super) fn of(calls: &[Call], files: MemoryFiles) -> Self {
+    pub(super) fn of(init: u32, calls: &[Call], files: MemoryFiles) -> Self {
         let (mut memory_files, mut sockets) = (BTreeMap::new(), BTreeSet::new());
         let processes = || calls.iter().flat_map(|call| call.processes.iter().copied());
         for open in processes().filter_map(OpenObjects::of) {
@@ -48,7 +48,7 @@ impl Objects {
             MemoryFiles::Own => processes().find_map(files_in_memory).unwrap_or(0),
             MemoryFiles::OfHost => 0,
         };
-        let sockets = (sockets.len() as u64).saturating_sub(FIRST_SOCKETS).saturating_mul(SOCKET);
+        let sockets = sockets::number(init, &sockets).saturating_sub(FIRST_SOCKETS).saturating_mul(SOCKET);
         Self { files, sockets, memory_files }
     }
 

@@ -19,7 +19,9 @@ const HIGH: u64 = 0xffff_ffff_0000_0000;
 
 const ALLOW: u32 = 0x7fff_0000;
 const EPERM: u32 = 0x0005_0000 | 1;
+const EINVAL: u32 = 0x0005_0000 | 22;
 const ENOSYS: u32 = 0x0005_0000 | 38;
+const IGNORED: u32 = 0x0005_0000;
 const EPROTONOSUPPORT: u32 = 0x0005_0000 | 93;
 const EAFNOSUPPORT: u32 = 0x0005_0000 | 97;
 const KILL_PROCESS: u32 = 0x8000_0000;
@@ -338,6 +340,13 @@ fn programs_are_small_and_fast() {
     }
 }
 
+/// A policy for each page of a shared file is memory that no control group counts.
+#[test]
+fn pages_of_shared_files_have_no_policy() {
+    assert_eq!(ask("mbind", &[0x7000_0000_0000, 4096, 2]), EPERM);
+    assert_eq!(ask("set_mempolicy", &[3]), ALLOW);
+}
+
 /// Threads share the open files of their process, and segments are small, where memory is counted from outside.
 #[test]
 fn what_is_counted_cannot_be_hidden() {
@@ -356,7 +365,10 @@ fn what_is_counted_cannot_be_hidden() {
         assert_eq!((ask("unshare", &[CLONE_FILES]), ask("unshare", &[0x200])), (EPERM, ALLOW));
         assert_eq!((ask("close_range", &[3, 9, 2]), ask("close_range", &[3, 9, 4])), (EPERM, ALLOW));
         assert_eq!((ask("prctl", &[4, 0]), ask("prctl", &[4, 1])), (EPERM, ALLOW));
-        assert_eq!(ask("vmsplice", &[]), ENOSYS);
+        assert_eq!((ask("vmsplice", &[]), ask("landlock_create_ruleset", &[])), (ENOSYS, ENOSYS));
+        assert!(["splice", "tee", "sendfile"].iter().all(|name| ask(name, &[]) == EINVAL));
+        assert_eq!((ask("setsockopt", &[3, 1, 7]), ask("setsockopt", &[3, 1, 8])), (IGNORED, IGNORED));
+        assert_eq!((ask("setsockopt", &[3, 1, 2]), ask("setsockopt", &[3, 6, 7])), (ALLOW, ALLOW));
         assert_eq!((ask("shmget", &[0, 56]), ask("shmget", &[0, 1 << 18])), (ALLOW, EPERM));
         assert_eq!(ask("shmget", &[0, 1 << 40]), EPERM);
         assert_eq!((ask("semget", &[0, 20]), ask("semget", &[0, 128])), (ALLOW, EPERM));

@@ -46,6 +46,9 @@ pub(super) fn sweep(
     Ok(())
 }
 
+/// As many names are held in a git directory.
+const NAMES_OF_GIT: usize = 8;
+
 struct MaskWalk<'a> {
     ground: &'a RootHandle,
     names: &'a MaskNames<'a>,
@@ -59,7 +62,7 @@ impl WalkVisitor for MaskWalk<'_> {
         match entry.kind {
             FileType::Directory => {}
             FileType::Symlink => self.link(entry),
-            FileType::Socket => self.found.mask(entry.relative.to_owned()),
+            FileType::Socket => self.found.mask(entry.path()),
             _ => self.file(entry),
         }
         let ruled = if self.names.declared { self.ruled(entry) } else { WalkShield::AsAbove };
@@ -89,14 +92,14 @@ impl MaskWalk<'_> {
             PathDecision::HiddenUnlessPublic => !is_public(self.ground, entry.relative),
         };
         if hidden {
-            self.found.mask(entry.relative.to_owned());
+            self.found.mask(entry.path());
             self.note_inode(entry);
         }
     }
 
     /// What rules besides the protected names say about changing it.
     fn ruled(&mut self, entry: &WalkEntry<'_>) -> WalkShield {
-        let path = || entry.relative.to_owned();
+        let path = || entry.path();
         if entry.kind == FileType::Directory {
             if self.rules.hides_all(entry.relative) {
                 self.found.close(path());
@@ -118,13 +121,13 @@ impl MaskWalk<'_> {
         let extent =
             if entry.shielded { ProtectionExtent::Nothing } else { self.rules.holds_in(entry.relative) };
         if extent != ProtectionExtent::Nothing {
-            self.found.hold(entry.relative.to_owned());
+            self.found.hold(entry.path());
         }
         match extent {
             ProtectionExtent::Nothing => WalkShield::AsAbove,
             ProtectionExtent::Everything => WalkShield::Up,
             ProtectionExtent::EverythingBut => {
-                self.found.excepted.push(entry.relative.to_owned());
+                self.found.excepted.push(entry.path());
                 WalkShield::AsAbove
             }
         }
@@ -154,24 +157,28 @@ impl MaskWalk<'_> {
             && read_small(rustix::fs::CWD, &target, public_file::MAX)
                 .is_some_and(|content| public_file::is_public(entry.relative, &content));
         if !shown {
+            let links = links_on_the_way(&self.ground.path.join(entry.relative));
+            let bytes = |path: &PathBuf| path.as_os_str().len();
+            entry.keeps(2 * bytes(&target) + links.iter().map(bytes).sum::<usize>());
             if self.names.declared && self.rules.hides_all(entry.relative) {
                 self.found.closed_targets.push(target.clone());
             }
             self.found.hidden_targets.push(target);
             // Without one of the links the next survey would not find the target, and would not hide it.
-            self.found.hidden_links.extend(links_on_the_way(&self.ground.path.join(entry.relative)));
+            self.found.hidden_links.extend(links);
         }
     }
 
     fn name(&mut self, entry: &WalkEntry<'_>) -> WalkShield {
         let name = entry.name.to_bytes();
         if name == b".git" {
-            self.found.gits.push(entry.relative.to_owned());
+            entry.keeps(NAMES_OF_GIT * entry.relative.as_os_str().len());
+            self.found.gits.push(entry.path());
             return WalkShield::AsAbove;
         }
         // Links with such a name are looked at once it is known what else is protected.
         if self.names.anywhere.contains(name) {
-            self.found.named.push(entry.relative.to_owned());
+            self.found.named.push(entry.path());
             return WalkShield::Up;
         }
         let at_root = entry.relative.as_os_str().as_bytes().len() == name.len();
@@ -330,7 +337,7 @@ impl WalkVisitor for HardLinkFinder<'_> {
             && let Ok(stat) = rustix::fs::statat(entry.directory, entry.name, AtFlags::SYMLINK_NOFOLLOW)
             && self.shared.contains(&identity(&stat))
         {
-            self.names.push((entry.relative.to_owned(), identity(&stat)));
+            self.names.push((entry.path(), identity(&stat)));
         }
         Ok(WalkShield::AsAbove)
     }

@@ -183,6 +183,7 @@ impl WalkVisitor for OpenExceptions<'_> {
             _ => false,
         };
         if open && !is_git(&path) {
+            entry.keeps(path.as_os_str().len());
             self.open.push(path);
         }
         Ok(WalkShield::AsAbove)

@@ -77,9 +77,10 @@ pub(super) fn candidates(entry: &WalkEntry<'_>) -> impl Iterator<Item = Candidat
 
 fn by_name(entry: &WalkEntry<'_>) -> Option<Candidate> {
     let name = entry.name.to_bytes();
-    let here = |kind| Some(Candidate { relative: entry.relative.to_owned(), kind });
+    let here = |kind| Some(Candidate { relative: entry.path(), kind });
     let above = |levels: usize, kind| {
         let relative = entry.relative.ancestors().nth(levels)?.to_owned();
+        entry.keeps(relative.as_os_str().len());
         Some(Candidate { relative, kind })
     };
     match name.first() {
@@ -99,7 +100,7 @@ fn by_kind(entry: &WalkEntry<'_>) -> Option<Candidate> {
         }
         _ => return None,
     };
-    Some(Candidate { relative: entry.relative.to_owned(), kind })
+    Some(Candidate { relative: entry.path(), kind })
 }
 
 /// Whether a path lies, by the names above it, in the directory of a version control system.

@@ -5,7 +5,8 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -26,6 +27,20 @@ pub(super) struct WalkEntry<'a> {
     /// From the directory, not from the file: they can differ where a filesystem is mounted or stacked.
     pub(super) inode: u64,
     pub(super) shielded: bool,
+    room: &'a WalkRoom,
+}
+
+impl WalkEntry<'_> {
+    /// The path, for a visitor that keeps it.
+    pub(super) fn path(&self) -> PathBuf {
+        self.room.take(self.relative.as_os_str().len());
+        self.relative.to_owned()
+    }
+
+    /// A visitor keeps this many bytes because of the entry.
+    pub(super) fn keeps(&self, bytes: usize) {
+        self.room.take(bytes);
+    }
 }
 
 pub(super) trait WalkVisitor: Send {
@@ -77,6 +92,34 @@ impl Patience {
     }
 }
 
+/// The memory of one walk: paths that visitors keep, and of directories still to come. A path can be as long as a command likes
+/// to nest directories, so that a few thousand entries far down would take all the memory of the machine, in a process that the
+/// limits of commands are not for.
+#[derive(Debug, Default)]
+struct WalkRoom {
+    taken: AtomicUsize,
+}
+
+impl WalkRoom {
+    /// A million paths of people's work, or some hundred of the longest that a command can make.
+    const MOST: usize = 128 * 1024 * 1024;
+
+    fn take(&self, bytes: usize) {
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.taken.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn check(&self, path: &Path) -> Result<(), SurveyError> {
+        match self.taken.load(Ordering::Relaxed) <= Self::MOST {
+            true => Ok(()),
+            false => Err(SurveyError::TooMuch { path: path.to_owned() }),
+        }
+    }
+}
+
 /// Visits every entry below `ground`, with one or (in a large tree) several visitors, and returns them. Memory holds the
 /// directories still to come.
 pub(super) fn walk<V: WalkVisitor>(
@@ -91,7 +134,8 @@ pub(super) fn walk_within<V: WalkVisitor>(
     patience: Patience,
     visitor: impl Fn() -> V,
 ) -> Result<Vec<V>, SurveyError> {
-    let mut walker = Walker::new(ground, patience, visitor());
+    let room = WalkRoom::default();
+    let mut walker = Walker::new(ground, patience, &room, visitor());
     let mut pending = vec![PendingDir { relative: Vec::new(), shielded: false }];
     let mut count = 0;
     while let Some(next) = pending.pop() {
@@ -106,7 +150,7 @@ pub(super) fn walk_within<V: WalkVisitor>(
     }
     let helpers = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(HELPERS)) - 1;
     let walkers = std::iter::once(walker)
-        .chain((0..helpers).map(|_| Walker::new(ground, patience, visitor())))
+        .chain((0..helpers).map(|_| Walker::new(ground, patience, &room, visitor())))
         .collect();
     together(walkers, pending)
 }
@@ -181,6 +225,7 @@ impl WalkQueue {
 struct Walker<'g, V> {
     ground: &'g RootHandle,
     patience: Patience,
+    room: &'g WalkRoom,
     visitor: V,
     buffer: Vec<u8>,
     scratch: Vec<u8>,
@@ -190,11 +235,12 @@ struct Walker<'g, V> {
 }
 
 impl<'g, V: WalkVisitor> Walker<'g, V> {
-    fn new(ground: &'g RootHandle, patience: Patience, visitor: V) -> Self {
+    fn new(ground: &'g RootHandle, patience: Patience, room: &'g WalkRoom, visitor: V) -> Self {
         const BUFFER: usize = 32 * 1024;
         let privileged = rustix::process::geteuid().is_root();
         let buffer = Vec::with_capacity(BUFFER);
-        Self { ground, patience, visitor, buffer, scratch: Vec::new(), anchor: Anchor::default(), privileged }
+        let (scratch, anchor) = (Vec::new(), Anchor::default());
+        Self { ground, patience, room, visitor, buffer, scratch, anchor, privileged }
     }
 
     fn work(mut self, queue: &WalkQueue) -> V {
@@ -211,22 +257,29 @@ impl<'g, V: WalkVisitor> Walker<'g, V> {
 
     fn directory(&mut self, next: &PendingDir, found: &mut Vec<PendingDir>) -> Result<(), SurveyError> {
         self.patience.check(&self.ground.path)?;
+        self.room.check(&self.ground.path)?;
+        self.room.give_back(next.relative.len());
         match self.anchor.open(self.ground, &next.relative) {
             // One that can be listed but not entered would show names and hide what they are.
-            Ok(directory) if !self.may_enter(&directory) => {
-                self.visitor.unreadable(self.ground, as_path(&next.relative))
-            }
+            Ok(directory) if !self.may_enter(&directory) => self.unreadable(next),
             Ok(directory) => {
                 if self.privileged && is_closed_to_owner(&directory) {
+                    self.room.take(next.relative.len());
                     self.visitor.closed_to_owner(as_path(&next.relative));
                 }
                 self.entries(&directory, next, found)
             }
-            Err(Errno::ACCESS | Errno::PERM) => self.visitor.unreadable(self.ground, as_path(&next.relative)),
+            Err(Errno::ACCESS | Errno::PERM) => self.unreadable(next),
             // Gone or replaced since it was listed.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
             Err(errno) => Err(failed("open", &self.ground.path.join(as_path(&next.relative)))(errno)),
         }
+    }
+
+    fn unreadable(&mut self, directory: &PendingDir) -> Result<(), SurveyError> {
+        // Twice: as what is hidden, and as what is to be looked at.
+        self.room.take(2 * directory.relative.len());
+        self.visitor.unreadable(self.ground, as_path(&directory.relative))
     }
 
     fn may_enter(&self, directory: &OwnedFd) -> bool {
@@ -262,8 +315,13 @@ impl<'g, V: WalkVisitor> Walker<'g, V> {
                 kind,
                 inode: listed.ino(),
                 shielded: next.shielded,
+                room: self.room,
             })?;
+            // What one entry takes grows with its path too, so that the time of a directory has no bound.
+            self.patience.check(&self.ground.path)?;
+            self.room.check(&self.ground.path)?;
             if kind == FileType::Directory {
+                self.room.take(self.scratch.len());
                 let shielded = next.shielded || shield == WalkShield::Up;
                 found.push(PendingDir { relative: self.scratch.clone(), shielded });
             }

@@ -5,7 +5,7 @@ use ringfence_types::{
     Access, RuleFamily, RuleId, RuleName, SecretReach, SecretUse, SessionId, StandardInput, TransactionId,
 };
 
-use super::super::seen::{Excerpt, Seen, Written};
+use super::super::prompt_content::{Excerpt, PromptCall, WrittenContent};
 use super::*;
 
 /// Fixed ids.
@@ -25,7 +25,7 @@ struct World {
     quorum: Quorum,
     reason_rule: ReasonRequirement,
     secrets: Vec<Vec<u8>>,
-    written: Option<Written<'static>>,
+    written: Option<WrittenContent<'static>>,
     roots: Vec<Root>,
     /// Secrets that the session was given.
     given: Vec<SecretUse>,
@@ -81,7 +81,7 @@ impl World {
             _ => Some(RuleConditions::default()),
         };
         let given = given.unwrap_or_default();
-        let seen = Seen {
+        let seen = PromptCall {
             call: &self.call,
             written: self.written,
             taken_out: &[],
@@ -91,8 +91,8 @@ impl World {
             stated: self.stated,
         };
         let redactor = PromptRedactor::new(&self.secrets, None);
-        let sight = Sight::of(&seen, &redactor);
-        let risk = sight.risk(self.judgement.risk());
+        let content = PromptContent::of(&seen, &redactor);
+        let risk = content.risk(self.judgement.risk());
         let offers = offers(&candidates(&self.judgement, place, &given), risk, self.quorum);
         let owner = Principal::Operator {
             uid: 1000,
@@ -115,7 +115,7 @@ impl World {
             image: None,
             roots: &self.roots,
             secrets: &self.given,
-            sight: &sight,
+            content: &content,
         };
         prompt(&self.call, &self.judgement, &context, &redactor)
     }
@@ -399,16 +399,16 @@ fn a_proposal_is_shown_as_what_it_changes() {
     let mut world = World::new(Call::Apply(ringfence_types::Patch { files: vec![file] }), vec![part]);
     let sha256: &'static str = "0011";
     let head: &'static [u8] = b"+++ b/.github/ci.yml\n+run: \x1b[2Jevil\xd0\xb0\n";
-    world.written = Some(Written::Changes(Excerpt { head, bytes: head.len() as u64, sha256 }));
+    world.written = Some(WrittenContent::Changes(Excerpt { head, bytes: head.len() as u64, sha256 }));
     let text = world.text();
     assert!(text.contains("| .github/ci.yml\nchanges: "), "{text}");
     assert!(text.contains("sha256 0011\n| +++ b/.github/ci.yml\n| +run: \\u{1b}[2Jevil\u{430}\n"), "{text}");
     assert!(text.contains("U+0430") && !text.contains("not shown"), "{text}");
-    world.written = Some(Written::Changes(Excerpt { head, bytes: 1 << 20, sha256 }));
+    world.written = Some(WrittenContent::Changes(Excerpt { head, bytes: 1 << 20, sha256 }));
     let text = world.text();
     assert!(text.contains("of 1048576 bytes are shown; sha256 of all: 0011"), "{text}");
     assert!(text.contains("risk         critical"), "{text}");
-    world.written = Some(Written::Unknown("it is gone"));
+    world.written = Some(WrittenContent::Unknown("it is gone"));
     let text = world.text();
     assert!(text.contains("cannot be read: it is gone") && text.contains("risk         critical"), "{text}");
 }

@@ -15,7 +15,7 @@ use ringfence_types::{
 };
 
 use super::ExecEffect;
-use crate::effect::held;
+use crate::effect::held_changes;
 use crate::pipeline::{Admitted, Settled, chain, closed};
 use crate::proxy::{SessionProxy, SessionProxyError, bundle};
 use crate::sandbox_rules::{HostFiles, SandboxRules};
@@ -26,14 +26,14 @@ use crate::session::{AgentSession, SessionFence, SessionShared};
 pub(super) fn fence(
     admitted: Admitted<ExecEffect>,
     session: &mut AgentSession<'_>,
-) -> Result<(Admitted<ExecEffect>, Standing), Settled> {
+) -> Result<(Admitted<ExecEffect>, LeasedSandbox), Settled> {
     if let Err(refusal) = session.record_releases(admitted.transaction()) {
         return Err(admitted.settling().refused(session, refusal));
     }
     // The next due time is irrelevant, because a command runs now.
     let _due = session.rest();
-    let failed = match standing(session, admitted.grant().permissions()) {
-        Ok(standing) => return Ok((admitted, standing)),
+    let failed = match lease_sandbox(session, admitted.grant().permissions()) {
+        Ok(leased) => return Ok((admitted, leased)),
         Err(failed) => failed,
     };
     let settling = admitted.settling();
@@ -61,41 +61,44 @@ enum NotStarted {
 
 /// The sandbox of a session, leased to one call. The idle timeout does not stop it during the lease.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct LeasedSandbox {
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) filtered: bool,
 }
 
 /// The sandbox of the session, started if needed. Of two concurrent first calls, one waits for the other.
-fn standing(session: &mut AgentSession<'_>, permissions: &CallPermissions) -> Result<Standing, NotStarted> {
+fn lease_sandbox(
+    session: &mut AgentSession<'_>,
+    permissions: &CallPermissions,
+) -> Result<LeasedSandbox, NotStarted> {
     if session.own.is_some() {
-        return own_standing(session, permissions);
+        return lease_own_sandbox(session, permissions);
     }
     let mut fence = session.common.fence();
     if session.common.memory().is_closed() {
         return Err(NotStarted::Refused(closed()));
     }
     if let Some(sandbox) = &fence.sandbox {
-        return Ok(Standing { sandbox: Arc::clone(sandbox), filtered: fence.network.is_some() });
+        return Ok(LeasedSandbox { sandbox: Arc::clone(sandbox), filtered: fence.network.is_some() });
     }
-    let (Started { sandbox, skipped_backends }, network) = start(session, permissions)?;
-    held::record(session, &sandbox);
+    let (StartedSandbox { sandbox, skipped_backends }, network) = start(session, permissions)?;
+    held_changes::record(session, &sandbox);
     session.common.tell(sandbox.notes().iter().cloned());
-    let standing = Standing { sandbox: Arc::new(sandbox), filtered: network.is_some() };
+    let leased = LeasedSandbox { sandbox: Arc::new(sandbox), filtered: network.is_some() };
     *fence =
-        SessionFence { network, sandbox: Some(Arc::clone(&standing.sandbox)), skipped_backends, told: false };
+        SessionFence { network, sandbox: Some(Arc::clone(&leased.sandbox)), skipped_backends, told: false };
     drop(fence);
     session.container_started();
-    Ok(standing)
+    Ok(leased)
 }
 
 /// The sandbox of a call whose ceiling is below that of its session.
-fn own_standing(
+fn lease_own_sandbox(
     session: &mut AgentSession<'_>,
     permissions: &CallPermissions,
-) -> Result<Standing, NotStarted> {
-    let (Started { sandbox, skipped_backends }, network) = start(session, permissions)?;
-    held::record(session, &sandbox);
+) -> Result<LeasedSandbox, NotStarted> {
+    let (StartedSandbox { sandbox, skipped_backends }, network) = start(session, permissions)?;
+    held_changes::record(session, &sandbox);
     session.common.tell(sandbox.notes().iter().cloned());
     let filtered = network.is_some();
     let fence = SessionFence { network, sandbox: Some(Arc::new(sandbox)), skipped_backends, told: false };
@@ -104,7 +107,7 @@ fn own_standing(
     if session.common.memory().is_closed() {
         return Err(NotStarted::Refused(closed()));
     }
-    Ok(Standing { sandbox, filtered })
+    Ok(LeasedSandbox { sandbox, filtered })
 }
 
 /// Strongest first. Policy chooses `container` and a flag chooses `none`; neither is a fallback.
@@ -118,7 +121,7 @@ const PAUSES: [Duration; 3] =
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A sandbox, and the stronger backends that failed, each with the reason.
-struct Started {
+struct StartedSandbox {
     sandbox: Sandbox,
     skipped_backends: Vec<String>,
 }
@@ -126,7 +129,7 @@ struct Started {
 fn start(
     session: &AgentSession<'_>,
     permissions: &CallPermissions,
-) -> Result<(Started, Option<SessionProxy>), NotStarted> {
+) -> Result<(StartedSandbox, Option<SessionProxy>), NotStarted> {
     if permissions.net != NetMode::Filtered {
         return Ok((start_sandbox(session, permissions, None)?, None));
     }
@@ -145,7 +148,7 @@ fn start_sandbox(
     session: &AgentSession<'_>,
     permissions: &CallPermissions,
     ca: Option<&SessionCa>,
-) -> Result<Started, NotStarted> {
+) -> Result<StartedSandbox, NotStarted> {
     let wanted = session.policy.backend;
     let candidates = wanted.as_ref().map_or(&LADDER[..], std::slice::from_ref);
     let mut tried: Vec<String> = Vec::new();
@@ -165,7 +168,7 @@ fn start_sandbox(
         spec.files.extend(ca.map(bundle));
         match start_steadily(|| Sandbox::start_from(&spec, &rules, &session.runtime.pool)) {
             Ok(sandbox) => match below_floor(sandbox.posture(), permissions) {
-                None => return Ok(Started { sandbox, skipped_backends: tried }),
+                None => return Ok(StartedSandbox { sandbox, skipped_backends: tried }),
                 Some(missing) => tried.push(missing),
             },
             Err(error) if error.is_about_this_machine() && wanted.is_none() => {

@@ -11,7 +11,7 @@ const MOST: usize = 500;
 
 /// The flows of a session, allowed and refused, redacted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Seen {
+pub struct FlowSummary {
     pub flows: Vec<FlowCount>,
     pub refused: Vec<RefusedHostCount>,
     /// Number of entries not listed.
@@ -64,7 +64,7 @@ pub struct RefusedHostCount {
     pub refusal: Refusal,
 }
 
-impl Seen {
+impl FlowSummary {
     pub(in crate::effect) fn flow(&mut self, flow: FlowCount) {
         if self.flows.len() < MOST { self.flows.push(flow) } else { self.omitted += 1 }
     }

@@ -1,8 +1,8 @@
 //! Operations of git that wait to go on: `rebase`, `am`, `cherry-pick` and `revert`.
 
 use super::super::resume_options::{
-    are_apply_options, are_plain_updates, are_quoted_words, are_strategy_options, is_strategy,
-    is_strategy_option,
+    are_apply_options, are_plain_steps, are_plain_updates, are_quoted_words, are_strategy_options,
+    is_strategy, is_strategy_option,
 };
 use super::{Examiner, Open, Reason, executes};
 use crate::git_config::{self, GitSetting};
@@ -29,11 +29,17 @@ impl Examiner<'_> {
     fn rebase(&mut self, rebase: &Open) {
         let lines = |content: &[u8]| !content.split(|byte| *byte == b'\n').any(executes);
         self.state_file(rebase, "git-rebase-todo", Reason::RebaseCommand, lines);
+        self.state_file(rebase, "git-rebase-todo", Reason::RebaseRefs, are_plain_steps);
         let known = |content: &[u8]| is_strategy(content.trim_ascii_end());
         self.state_file(rebase, "strategy", Reason::MergeStrategy, known);
         self.state_file(rebase, "strategy_opts", Reason::StrategyOptions, are_strategy_options);
         self.state_file(rebase, "update-refs", Reason::RebaseRefs, are_plain_updates);
         self.author_script(rebase);
+        // Only `git rebase --preserve-merges` has this directory, which git up to 2.33 knows. It takes the words of its files into a
+        // shell, and names of files to write from another.
+        if rebase.has("rewritten") {
+            self.note(rebase.entry("rewritten", Reason::ShellText));
+        }
     }
 
     /// Git up to 2.33 executes it as a script when it goes on with `git rebase --preserve-merges`.

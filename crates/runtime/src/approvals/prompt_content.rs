@@ -28,11 +28,11 @@ const LETTERS: usize = 20;
 
 /// A call in the form the prompt may show.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct PromptCall<'a> {
     /// The redacted call.
     pub(crate) call: &'a Call,
     /// The content that the call would write.
-    pub(crate) written: Option<Written<'a>>,
+    pub(crate) written: Option<WrittenContent<'a>>,
     pub(crate) taken_out: &'a [TakenOut],
     /// Number of candidate paths that the answer is not bound to.
     pub(crate) unbound: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Seen<'a> {
 
 /// The content that a call would write.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Written<'a> {
+pub(crate) enum WrittenContent<'a> {
     /// The content of a file.
     Content(Excerpt<'a>),
     /// The changes of a proposal.
@@ -67,7 +67,7 @@ pub(crate) struct Excerpt<'a> {
 
 /// The shown text of a call, and the risk that the rules do not account for.
 #[derive(Debug)]
-pub(crate) struct Sight {
+pub(crate) struct PromptContent {
     pub(crate) blocks: Vec<QuotedText>,
     /// Descriptions of the hidden parts, one per line.
     pub(crate) hidden: Vec<String>,
@@ -79,9 +79,10 @@ pub(crate) struct Sight {
     pub(crate) unbound_content: Vec<String>,
 }
 
-impl Sight {
-    pub(crate) fn of(seen: &Seen<'_>, redactor: &PromptRedactor<'_>) -> Self {
-        let mut sight = Sketch { redactor, blocks: Vec::new(), hidden: Vec::new(), unnamed: 0, room: MOST };
+impl PromptContent {
+    pub(crate) fn of(seen: &PromptCall<'_>, redactor: &PromptRedactor<'_>) -> Self {
+        let mut sight =
+            PromptContentBuilder { redactor, blocks: Vec::new(), hidden: Vec::new(), unnamed: 0, room: MOST };
         sight.taken_out(seen.taken_out);
         match seen.call {
             Call::Exec(exec) => sight.exec(exec),
@@ -115,7 +116,7 @@ impl Sight {
 }
 
 /// How bad it is by what no rule looks at, and why.
-fn lift(seen: &Seen<'_>, hidden: &[String]) -> Option<(Risk, &'static str)> {
+fn lift(seen: &PromptCall<'_>, hidden: &[String]) -> Option<(Risk, &'static str)> {
     let inside = seen.secrets.iter().any(|secret| secret.reach == SecretReach::Inside);
     match seen.call {
         _ if !hidden.is_empty() => Some((Risk::Critical, "a part of it is not shown")),
@@ -130,7 +131,7 @@ fn lift(seen: &Seen<'_>, hidden: &[String]) -> Option<(Risk, &'static str)> {
     }
 }
 
-struct Sketch<'a> {
+struct PromptContentBuilder<'a> {
     redactor: &'a PromptRedactor<'a>,
     blocks: Vec<QuotedText>,
     hidden: Vec<String>,
@@ -139,7 +140,7 @@ struct Sketch<'a> {
     room: usize,
 }
 
-impl Sketch<'_> {
+impl PromptContentBuilder<'_> {
     fn hide(&mut self, what: String) {
         match self.hidden.len() {
             HIDDEN.. => self.unnamed += 1,
@@ -216,21 +217,21 @@ impl Sketch<'_> {
         }
     }
 
-    fn file(&mut self, file: &FileCall, written: Option<Written<'_>>) {
+    fn file(&mut self, file: &FileCall, written: Option<WrittenContent<'_>>) {
         self.block(None, vec![ByteString::from(path_of(file)).display()]);
         self.written(written);
     }
 
-    fn written(&mut self, written: Option<Written<'_>>) {
+    fn written(&mut self, written: Option<WrittenContent<'_>>) {
         match written {
             None => {}
-            Some(Written::Content(excerpt)) => self.content("content".to_owned(), excerpt),
-            Some(Written::Changes(excerpt)) => {
+            Some(WrittenContent::Content(excerpt)) => self.content("content".to_owned(), excerpt),
+            Some(WrittenContent::Changes(excerpt)) => {
                 let title =
                     format!("changes: {} bytes as a unified diff, sha256 {}", excerpt.bytes, excerpt.sha256);
                 self.content(title, excerpt);
             }
-            Some(Written::Unknown(why)) => {
+            Some(WrittenContent::Unknown(why)) => {
                 self.hide(format!(
                     "what would be written cannot be read: {}",
                     ByteString::from(why).display()
@@ -304,7 +305,7 @@ impl Sketch<'_> {
 }
 
 /// Non-ASCII letters: some imitate others, and some change the reading direction.
-fn foreign(seen: &Seen<'_>) -> String {
+fn foreign(seen: &PromptCall<'_>) -> String {
     let mut found: Vec<char> = Vec::new();
     let mut texts: Vec<&[u8]> = match seen.call {
         Call::Exec(exec) => exec_texts(exec),
@@ -316,7 +317,7 @@ fn foreign(seen: &Seen<'_>) -> String {
         // Host and URL are ASCII by validation.
         Call::Flow(_) | Call::Fetch(_) => Vec::new(),
     };
-    if let Some(Written::Content(excerpt) | Written::Changes(excerpt)) = seen.written {
+    if let Some(WrittenContent::Content(excerpt) | WrittenContent::Changes(excerpt)) = seen.written {
         texts.push(excerpt.head);
     }
     texts.extend(seen.stated.map(str::as_bytes));
