@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use base64::Engine as _;
 use ringfence_authz::env::ApproverPresence;
 use ringfence_policy::{LimitFlags, StartupFlags};
-use ringfence_runtime::proxy::Seen;
+use ringfence_runtime::proxy::FlowSummary;
 use ringfence_runtime::secrets::NamedBy;
 use ringfence_runtime::{
     CallEnd, CommandIo, HostSetup, OutputTarget, Runtime, SessionSpec, Settled, StdinSource,
@@ -386,7 +386,7 @@ struct RunJson<'a> {
     hint: Option<&'a str>,
     posture: Option<&'a Posture>,
     /// With `--net filtered`: flows, and refused hosts.
-    network: Option<&'a Seen>,
+    network: Option<&'a FlowSummary>,
     stdout: Option<SpilledOutput>,
     stderr: Option<SpilledOutput>,
     /// A note, for example that the call repeats in a loop.
