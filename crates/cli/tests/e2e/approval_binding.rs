@@ -82,7 +82,7 @@ fn c7_a_script_that_is_changed_first_is_named_as_not_bound_and_gets_no_grant() {
     terminal.wait_for_question(1);
     let shown = terminal.seen();
     assert!(shown.contains("not bound") && shown.contains("job.py"), "{shown}");
-    assert!(shown.contains("the command changes it first"), "{shown}");
+    assert!(shown.contains("the command changes it"), "{shown}");
     let id = one_waiting(&world);
     let (_terminal, done) = approve(&world, &id, "--session", b"yes\r");
     done.expect(1).says("not offered");
