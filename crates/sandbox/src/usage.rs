@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -15,6 +16,10 @@ use crate::survey::open_directory;
 
 /// More directories of our own without permissions than this, one below the other, are not opened at a time.
 const MOST_OPENED: usize = 64;
+/// The bytes of the paths of directories that are still to be counted.
+const MOST_AHEAD: usize = 128 * 1024 * 1024;
+/// How long one tree may take.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// What it takes to look through a directory.
 const LOOK: u32 = 0o500;
 
@@ -88,7 +93,16 @@ impl Count {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(top) = rustix::fs::openat(CWD, root, flags, Mode::empty()) else { return };
         let mut pending: Vec<Vec<u8>> = vec![Vec::new()];
+        let begun = Instant::now();
+        let mut ahead = 0;
         while let Some(relative) = pending.pop() {
+            ahead -= relative.len();
+            // Paths of any length, and as many as a command likes: what is not counted is not known.
+            if ahead > MOST_AHEAD || begun.elapsed() > PATIENCE {
+                self.usage.unseen = Some(root.to_owned());
+                return;
+            }
+            let known = pending.len();
             // A directory comes before everything below it, and after it comes nothing of that.
             self.opened.retain(|opened| is_below(&relative, &opened.relative));
             match self.directory(&top, &relative, &mut pending) {
@@ -96,6 +110,7 @@ impl Count {
                 Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
                 Err(_) => self.miss(root, &top, &relative),
             }
+            ahead += pending.iter().skip(known).map(Vec::len).sum::<usize>();
         }
     }
 

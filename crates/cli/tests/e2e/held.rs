@@ -98,7 +98,7 @@ const ATTACKS: &[Attack] = &[
     Attack {
         name: "remote that is called like an option",
         plant: "@ git clone -q --bare . ../up; git remote add origin ../up; \
-                printf '[remote \"--upload-pack=%s; git-upload-pack\"]\\n\\turl = ../up\\n' $EVIL >> .git/config",
+                printf '[remote \"--upload-pack=%s </dev/null; git-upload-pack\"]\\n\\turl = ../up\\n' $EVIL >> .git/config",
         host: &["cd vendor/lib && git fetch --all", "cd vendor/lib && git remote update"],
         rule: "held.git-config",
     },

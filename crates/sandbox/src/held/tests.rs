@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use ringfence_types::HeldChange;
+use rustix::fs::{Mode, OFlags};
 
 use super::*;
 
@@ -50,6 +53,15 @@ impl Tree {
         assert_eq!(cleared.end, ClearedEnd::Clean, "{:?}", cleared.changes);
         assert!(self.places().findings().unwrap().is_empty());
         cleared.changes
+    }
+}
+
+impl Drop for Tree {
+    /// Some are deeper than the standard library removes.
+    fn drop(&mut self) {
+        if let (Some(parent), Some(name)) = (self.root.parent(), self.root.file_name()) {
+            let _removed = crate::beneath::remove_tree(parent, name);
+        }
     }
 }
 
@@ -481,4 +493,103 @@ mod journals {
         assert_eq!(repair(left.registry.path())[0].rule, "held.unfinished");
         assert_eq!(repair(left.registry.path()), Vec::new());
     }
+}
+
+/// A command makes a chain of any length. What followed it by recursion ended the process, and every later one that looked.
+#[test]
+fn a_chain_of_repositories_is_looked_at_to_its_end() {
+    const LENGTH: usize = 5_000;
+    let tree = Tree::new();
+    let git = tree.root.join("first/.git");
+    fs::create_dir_all(&git).unwrap();
+    fs::write(git.join("commondir"), "../../chain/0").unwrap();
+    for number in 0..LENGTH {
+        let link = tree.root.join(format!("chain/{number}"));
+        fs::create_dir_all(&link).unwrap();
+        fs::write(link.join("commondir"), format!("../{}", number + 1)).unwrap();
+    }
+    let last = tree.root.join(format!("chain/{LENGTH}"));
+    fs::create_dir_all(last.join("hooks")).unwrap();
+    fs::write(last.join("hooks/pre-commit"), "x").unwrap();
+    let cleared = tree.clear();
+    assert!(cleared.iter().any(|change| change.rule == RuleId::HeldGitHook), "{}", cleared.len());
+    assert!(!last.join("hooks/pre-commit").exists());
+}
+
+#[test]
+fn a_chain_of_configurations_is_looked_at_to_its_end() {
+    const LENGTH: usize = 5_000;
+    let tree = Tree::new();
+    let git = tree.repository("a/.git");
+    fs::create_dir(tree.root.join("i")).unwrap();
+    fs::write(git.join("config"), "[include]\npath = ../../i/0\n").unwrap();
+    for number in 0..LENGTH {
+        let file = tree.root.join(format!("i/{number}"));
+        fs::write(file, format!("[include]\npath = {}\n", number + 1)).unwrap();
+    }
+    fs::write(tree.root.join(format!("i/{LENGTH}")), "[core]\nfsmonitor = x\n").unwrap();
+    let places = tree.places();
+    let candidates = places.candidates(Patience::new()).unwrap();
+    let found = places.scene(ExaminationMode::First, Patience::new()).examine(&candidates).unwrap();
+    assert!(found.iter().any(|finding| finding.name == OsStr::new(&LENGTH.to_string())), "{}", found.len());
+}
+
+/// Makes directories with the longest of names, one in the other.
+fn nested(tree: &Tree, name: &str, depth: usize) -> OwnedFd {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = rustix::fs::open(&tree.root, flags, Mode::empty()).unwrap();
+    for _ in 0..depth {
+        rustix::fs::mkdirat(&at, name, Mode::RWXU).unwrap();
+        at = rustix::fs::openat(&at, name, flags, Mode::empty()).unwrap();
+    }
+    at
+}
+
+/// The path of each entry is as long as a command likes, and each of them was kept.
+#[test]
+fn paths_take_a_bounded_amount_of_memory() {
+    let tree = Tree::new();
+    let deep = nested(&tree, &"d".repeat(255), 500);
+    let links = |numbers: std::ops::Range<usize>| {
+        numbers.for_each(|number| rustix::fs::symlinkat("x", &deep, format!("{number}")).unwrap());
+    };
+    links(0..100);
+    let places = tree.places();
+    assert_eq!(places.candidates(Patience::new()).unwrap().concat().len(), 100, "control: these have room");
+    links(100..1200);
+    assert!(matches!(places.candidates(Patience::new()), Err(SurveyError::TooMuch { .. })));
+    assert!(matches!(places.clear().end, ClearedEnd::Unfinished { why } if why.contains("too much memory")));
+}
+
+#[test]
+fn findings_take_a_bounded_amount_of_memory() {
+    let tree = Tree::new();
+    let deep = nested(&tree, &"d".repeat(255), 200);
+    rustix::fs::mkdirat(&deep, ".git", Mode::RWXU).unwrap();
+    let settings = |count: usize| {
+        let text: String = (0..count).map(|number| format!("[a]\nk{number} = x\n")).collect();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&deep, ".git/config", flags, Mode::RUSR | Mode::WUSR).unwrap();
+        fs::File::from(file).write_all(text.as_bytes()).unwrap();
+    };
+    settings(10);
+    assert_eq!(tree.places().findings().unwrap().len(), 10, "control: these have room");
+    settings(3000);
+    assert!(matches!(tree.places().findings(), Err(SurveyError::TooMuch { .. })));
+}
+
+/// Each directory above a `.git` may be a repository, and each takes as long to reach as it is deep.
+#[test]
+fn what_is_found_is_looked_at_for_a_bounded_time() {
+    let tree = Tree::new();
+    let deep = nested(&tree, "refs", 1500);
+    for number in 0..20 {
+        rustix::fs::mkdirat(&deep, format!("{number}"), Mode::RWXU).unwrap();
+        rustix::fs::mkdirat(&deep, format!("{number}/.git"), Mode::RWXU).unwrap();
+    }
+    let places = tree.places();
+    let candidates = places.candidates(Patience::new()).unwrap();
+    let look = |most: Duration| places.scene(ExaminationMode::Later, Patience::of(most)).examine(&candidates);
+    assert!(matches!(look(Duration::from_millis(100)), Err(SurveyError::TooSlow { .. })));
+    assert!(look(Duration::MAX).is_ok(), "control: nothing else is wrong with it");
 }

@@ -264,8 +264,10 @@ impl GitSurvey<'_, '_> {
         match &content {
             None => found.mask(relative),
             Some(content) => {
-                if let Some(clean) = git_config::redacted(content) {
-                    found.rewrite(relative, clean);
+                match git_config::redacted(content) {
+                    None => {}
+                    Some(clean) if found.has_room(&clean) => found.rewrite(relative, clean),
+                    Some(_) => found.mask(relative),
                 }
             }
         }

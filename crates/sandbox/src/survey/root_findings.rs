@@ -13,6 +13,8 @@ const MAX_PATH: usize = 4095;
 pub(super) const MOST_MOUNTS: usize = 32768;
 /// The mounts of a root, after that, with which a start takes seconds. Beyond it no sandbox is made.
 pub(super) const MOUNT_CEILING: usize = 49152;
+/// The bytes of all files of a root that are shown with other content. Those beyond are hidden.
+const MOST_REWRITTEN: usize = 64 * 1024 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct RootFindings {
@@ -32,6 +34,7 @@ pub(super) struct RootFindings {
     absent: BTreeMap<PathBuf, PlaceholderKind>,
     pins: BTreeSet<PathBuf>,
     rewritten: BTreeMap<PathBuf, Vec<u8>>,
+    rewritten_bytes: usize,
     /// Entries with a name that is protected anywhere, not inside another one.
     pub(super) named: Vec<PathBuf>,
     /// `.git` entries that are not inside something protected.
@@ -109,7 +112,13 @@ impl RootFindings {
         self.pins.insert(path);
     }
 
+    /// Whether a file can still be shown with other content, which stays in memory for as long as the session lasts.
+    pub(super) fn has_room(&self, content: &[u8]) -> bool {
+        self.rewritten_bytes + content.len() <= MOST_REWRITTEN
+    }
+
     pub(super) fn rewrite(&mut self, path: PathBuf, content: Vec<u8>) {
+        self.rewritten_bytes += content.len();
         self.rewritten.insert(path, content);
     }
 
@@ -128,6 +137,7 @@ impl RootFindings {
         self.absent.extend(other.absent);
         self.pins.extend(other.pins);
         self.rewritten.extend(other.rewritten);
+        self.rewritten_bytes += other.rewritten_bytes;
         self.named.extend(other.named);
         self.gits.extend(other.gits);
         self.hidden_targets.extend(other.hidden_targets);
