@@ -85,7 +85,17 @@ pub fn runs_a_program(key: &str, value: &str) -> bool {
     let found = FOUND.iter().any(|(known, names)| {
         section.eq_ignore_ascii_case(known) && names.iter().any(|known| name.eq_ignore_ascii_case(known))
     });
-    found && !is_harmless(section, value.trim()) || runs_gpg(section, name, value)
+    found && !is_harmless(section, value.trim())
+        || runs_gpg(section, name, value)
+        || is_remote_like_an_option(key, section, name, value)
+}
+
+/// A partial clone hands the name of its remote to `git fetch` as an argument, and `--upload-pack=x` executes x.
+fn is_remote_like_an_option(key: &str, section: &str, name: &str, value: &str) -> bool {
+    let middle = key.get(section.len() + 1..).unwrap_or_default();
+    let is = |known: &str| section.eq_ignore_ascii_case(known);
+    is("remote") && middle.starts_with('-')
+        || is("extensions") && name.eq_ignore_ascii_case("partialclone") && value.starts_with('-')
 }
 
 /// Formats and orders of the repository that ask for signatures. gpg and ssh-keygen are the system's, but they obey files of
@@ -165,6 +175,7 @@ mod tests {
             "remote.origin.receivepack",
             "remote.origin.vcs",
             "core.gitProxy",
+            "remote.--upload-pack=x.promisor",
             "hook.x.command",
             "lfs.extension.x.clean",
             "lfs.customtransfer.x.path",
@@ -188,6 +199,7 @@ mod tests {
             ("remote.origin.url", "git@example.org:a/b.git"),
             ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
             ("remote.origin.promisor", "true"),
+            ("extensions.partialclone", "origin"),
             ("branch.main.merge", "refs/heads/main"),
             ("submodule.lib.url", "https://example.org/lib.git"),
             ("user.name", "filter.x.clean"),
@@ -207,6 +219,13 @@ mod tests {
         ] {
             assert!(!runs_a_program(key, value), "{key}");
         }
+    }
+
+    #[test]
+    fn a_remote_that_is_called_like_an_option_is_found() {
+        assert!(runs_a_program("extensions.partialClone", "--upload-pack=x"));
+        assert!(runs_a_program("remote.-x.url", "https://example.org"));
+        assert!(!runs_a_program("remote.a-b.url", "-x"));
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl InclusionProof {
         let path: Option<Vec<MerkleHash>> = self.path.iter().map(|hash| unhex(hash)).collect();
         let at = self.seq.checked_sub(self.checkpoint.first)?;
         let count = self.checkpoint.last.checked_sub(self.checkpoint.first)?.checked_add(1)?;
-        merkle::root_by_path(&unhex(&self.hash)?, (at, count), &path?)
+        merkle::root_by_path(&unhex(&self.hash)?, at, count, &path?)
     }
 }
 

@@ -14,8 +14,8 @@ use crate::chain::{ChainBreak, ChainHead};
 use crate::event::Event;
 use crate::key::LedgerKeyError;
 use crate::lifecycle::LifecycleError;
+use crate::postgres::local_head::LocalHead;
 use crate::postgres::node::LedgerNode;
-use crate::postgres::remembered::Remembered;
 use crate::reader::LedgerReader;
 use crate::settings::LedgerSettings;
 use crate::sqlite::open::{ACKNOWLEDGE, LedgerOpenError};
@@ -240,7 +240,7 @@ impl Ledger {
         let writer = ChainWriter::new(store, keyring, &elsewhere)
             .map_err(|source| LedgerOpenError::Read { path: node.key.clone(), source })?;
         let mut ledger = Self::of(writer, node.key.clone(), settings);
-        ledger.remembers = Some(node.remembered_path());
+        ledger.remembers = Some(node.local_head_path());
         Ok(ledger)
     }
 
@@ -523,7 +523,7 @@ impl Ledger {
             tracing::info!(seq = anchored.seq, "checkpoint signed");
         }
         if let (Some(path), Some(newest)) = (&self.remembers, checkpoints.last())
-            && let Err(source) = Remembered::of(&newest.checkpoint).keep_newer(path)
+            && let Err(source) = LocalHead::of(&newest.checkpoint).keep_newer(path)
         {
             *held(&self.unanchored) = Some(AnchorError::File { path: path.clone(), source });
         }

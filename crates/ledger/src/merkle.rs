@@ -45,7 +45,8 @@ pub(crate) fn path(records: &[MerkleHash], at: usize) -> Vec<MerkleHash> {
 /// The root of a tree of `count` records that has `record` at `at`, if `path` is right. `None`: it cannot be a path.
 pub(crate) fn root_by_path(
     record: &MerkleHash,
-    (at, count): (u64, u64),
+    at: u64,
+    count: u64,
     path: &[MerkleHash],
 ) -> Option<MerkleHash> {
     if at >= count {
@@ -57,9 +58,9 @@ pub(crate) fn root_by_path(
     let (sibling, below) = path.split_last()?;
     let left = largest_power_below(count);
     if at < left {
-        Some(node(&root_by_path(record, (at, left), below)?, sibling))
+        Some(node(&root_by_path(record, at, left, below)?, sibling))
     } else {
-        Some(node(sibling, &root_by_path(record, (at - left, count - left), below)?))
+        Some(node(sibling, &root_by_path(record, at - left, count - left, below)?))
     }
 }
 
@@ -123,8 +124,8 @@ mod tests {
             for at in 0..usize::from(count) {
                 let path = path(&ours, at);
                 assert_eq!(path.concat(), theirs.prove_inclusion(at).as_bytes(), "{at} of {count}");
-                let place = (at as u64, u64::from(count));
-                assert_eq!(root_by_path(&ours[at], place, &path), Some(root));
+                let root_at = root_by_path(&ours[at], at as u64, u64::from(count), &path);
+                assert_eq!(root_at, Some(root));
             }
         }
     }
@@ -134,16 +135,16 @@ mod tests {
         let records = records(11);
         let root = root(&records);
         let good = path(&records, 6);
-        assert_eq!(root_by_path(&records[6], (6, 11), &good), Some(root), "control");
-        assert_ne!(root_by_path(&records[7], (6, 11), &good), Some(root), "another record");
-        assert_ne!(root_by_path(&records[6], (5, 11), &good), Some(root), "another place");
+        assert_eq!(root_by_path(&records[6], 6, 11, &good), Some(root), "control");
+        assert_ne!(root_by_path(&records[7], 6, 11, &good), Some(root), "another record");
+        assert_ne!(root_by_path(&records[6], 5, 11, &good), Some(root), "another place");
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at][0] ^= 1;
-            assert_ne!(root_by_path(&records[6], (6, 11), &bad), Some(root));
+            assert_ne!(root_by_path(&records[6], 6, 11, &bad), Some(root));
         }
-        assert_eq!(root_by_path(&records[6], (6, 11), &good[1..]), None, "too short");
-        assert_eq!(root_by_path(&records[6], (11, 11), &good), None, "beyond the end");
-        assert_eq!(root_by_path(&records[6], (0, 0), &[]), None);
+        assert_eq!(root_by_path(&records[6], 6, 11, &good[1..]), None, "too short");
+        assert_eq!(root_by_path(&records[6], 11, 11, &good), None, "beyond the end");
+        assert_eq!(root_by_path(&records[6], 0, 0, &[]), None);
     }
 }

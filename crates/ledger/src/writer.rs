@@ -25,7 +25,7 @@ use crate::key::{self, KeyLock, LedgerKey, LedgerKeyError};
 use crate::ledger::AppendError;
 use crate::lifecycle::{Lifecycle, LifecycleError, LifecycleStep};
 use crate::merkle::MerkleFrontier;
-use crate::postgres::remembered::Remembered;
+use crate::postgres::local_head::LocalHead;
 use crate::record::Record;
 use crate::seal;
 use crate::store::{
@@ -790,7 +790,7 @@ pub(crate) struct Elsewhere<'a> {
 /// Local memory of a node about its chain, and its keys.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    pub(crate) remembered: io::Result<Remembered>,
+    pub(crate) head: io::Result<LocalHead>,
     pub(crate) keyring: Keyring,
 }
 
@@ -800,7 +800,7 @@ pub(crate) fn check_elsewhere(
     elsewhere: &Elsewhere<'_>,
 ) -> Result<Option<ChainBreak>, ChainStoreError> {
     if let Some(memory) = &elsewhere.memory
-        && let Some(broken) = check_remembered(rows, head, memory)?
+        && let Some(broken) = check_local_head(rows, head, memory)?
     {
         return Ok(Some(broken));
     }
@@ -814,14 +814,14 @@ pub(crate) fn check_elsewhere(
 ///
 /// A first record can claim to continue another chain. So a continuation counts only if a key of this node has signed its head, and
 /// with it every earlier record.
-fn check_remembered(
+fn check_local_head(
     rows: &dyn ChainRows,
     head: &ChainHead,
     memory: &Memory,
 ) -> Result<Option<ChainBreak>, ChainStoreError> {
     let rolled_back =
         |anchored| Ok(Some(ChainBreak { seq: head.seq, what: ChainFlaw::RolledBack { anchored } }));
-    let kept = match &memory.remembered {
+    let kept = match &memory.head {
         Ok(kept) => kept,
         Err(why) => return rolled_back(format!("it cannot be read: {why}")),
     };

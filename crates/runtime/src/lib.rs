@@ -41,8 +41,8 @@ pub use outbound_redaction::{OutboundRedactionError, OutboundRedactor, private_v
 pub use pipeline::{CallEnd, EffectOutput, Settled, TOO_MANY};
 pub use policy_reload::FileStamps;
 pub use session::{
-    Abandoned, AgentSession, HostSetup, OpenSessionError, PolicySource, Runtime, SessionShared, SessionSpec,
-    Toolchain, end_abandoned, end_session,
+    AbandonedSessions, AgentSession, HostSetup, OpenSessionError, PolicySource, Runtime, SessionShared,
+    SessionSpec, Toolchain, end_abandoned, end_session,
 };
 pub use workspace::Workspace;
 

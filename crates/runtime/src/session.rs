@@ -46,7 +46,7 @@ use memory::SessionMemory;
 pub(crate) use memory::{AskPermit, BREAKER, DENIED_BEFORE, MOST_ASKING, NoTurn, STOPPED_LOOP, SharedMemory};
 use own_fence::OwnFence;
 
-pub use resume::{Abandoned, end_abandoned, end_session};
+pub use resume::{AbandonedSessions, end_abandoned, end_session};
 
 /// Paths and environment facts of the host, supplied by the command line.
 #[derive(Clone, Debug)]

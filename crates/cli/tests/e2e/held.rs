@@ -103,6 +103,15 @@ const ATTACKS: &[Attack] = &[
         rule: "held.git-config",
     },
     Attack {
+        name: "partial clone of a remote that is called like an option",
+        plant: "@ git clone -q --bare . ../up; git remote add origin ../up; \
+                git config core.repositoryFormatVersion 1; \
+                git config extensions.partialClone \"--upload-pack=$EVIL </dev/null; git-upload-pack\"; \
+                rm -f f .git/objects/$(git rev-parse HEAD:f | sed 's,..,&/,')",
+        host: &["cd vendor/lib && git checkout -q -- f"],
+        rule: "held.git-config",
+    },
+    Attack {
         name: "remote whose branch is kept as the common directory",
         plant: "@ git clone -q --bare . ../up; git config remote.up.url ../up; \
                 git config remote.up.fetch $(git symbolic-ref HEAD):commondir; \

@@ -15,7 +15,7 @@ use crate::postgres::address::PostgresAddress;
 use crate::postgres::aside::Content;
 use crate::postgres::connection::{ConnectionPurpose, PostgresConnection};
 use crate::postgres::error::{ConnectError, ConnectionFault};
-use crate::postgres::remembered::Remembered;
+use crate::postgres::local_head::LocalHead;
 use crate::postgres::rows::{PostgresRows, chain_id, from_sql, get, to_sql};
 use crate::postgres::{PostgresStore, schema};
 use crate::seal::{self, KeyLine};
@@ -61,17 +61,17 @@ impl LedgerNode {
     }
 
     /// What this node keeps about its own chain.
-    pub(crate) fn remembered(&self) -> io::Result<Option<Remembered>> {
-        Remembered::load(&self.remembered_path())
+    pub(crate) fn local_head(&self) -> io::Result<Option<LocalHead>> {
+        LocalHead::load(&self.local_head_path())
     }
 
-    /// [`LedgerNode::remembered`] with the keys of this node. `None`: nothing was kept yet.
+    /// [`LedgerNode::local_head`] with the keys of this node. `None`: nothing was kept yet.
     pub(crate) fn memory(&self) -> Option<Memory> {
-        let remembered = self.remembered().transpose()?;
-        Some(Memory { remembered, keyring: Keyring::new(self.key.clone()) })
+        let head = self.local_head().transpose()?;
+        Some(Memory { head, keyring: Keyring::new(self.key.clone()) })
     }
 
-    pub(crate) fn remembered_path(&self) -> PathBuf {
+    pub(crate) fn local_head_path(&self) -> PathBuf {
         self.key.with_extension("chain")
     }
 
@@ -120,7 +120,7 @@ impl LedgerNode {
     }
 
     fn remembers(&self, chain: &ChainId) -> bool {
-        matches!(self.remembered(), Ok(Some(kept)) if kept.chain == *chain)
+        matches!(self.local_head(), Ok(Some(kept)) if kept.chain == *chain)
     }
 
     pub(crate) fn read(&self) -> Result<PostgresRows, ConnectError> {
@@ -154,19 +154,19 @@ impl LedgerNode {
     /// also write `aside`.
     fn begin_first(&self, link: &mut PostgresConnection) -> Result<i32, ConnectError> {
         // In this order: another process that begins the chain in between writes the database first.
-        let remembered = self.remembered().map_err(|source| self.directory(source))?;
+        let local = self.local_head().map_err(|source| self.directory(source))?;
         let had_chain = self.had_chain(link)?;
         // Another process may have begun it meanwhile.
         if had_chain && self.chain(link)?.is_none() {
             return Err(ConnectError::SetAside { node: self.name.clone() });
         }
-        if !had_chain && let Some(kept) = remembered {
+        if !had_chain && let Some(kept) = local {
             return Err(ConnectError::Gone { node: self.name.clone(), chain: kept.chain.to_string() });
         }
         let id = ChainId::random().map_err(ConnectError::Random)?;
         let first = self.begin(link, &id, None)?;
         let chain = self.chain(link)?.ok_or_else(|| ConnectError::NoChain { node: self.name.clone() })?;
-        self.remember(link, chain, Remembered { chain: id, head: first })?;
+        self.remember(link, chain, LocalHead { chain: id, head: first })?;
         Ok(chain)
     }
 
@@ -229,7 +229,7 @@ impl LedgerNode {
         &self,
         link: &mut PostgresConnection,
         number: i32,
-        begun: Remembered,
+        begun: LocalHead,
     ) -> Result<(), ConnectError> {
         let sql = "SELECT chain FROM ringfence.head WHERE chain = $1 AND id = $2";
         let rows =
@@ -237,7 +237,7 @@ impl LedgerNode {
         if rows.is_empty() {
             return Ok(());
         }
-        begun.keep(&self.remembered_path()).map_err(|source| self.directory(source))
+        begun.keep(&self.local_head_path()).map_err(|source| self.directory(source))
     }
 
     /// Sets the chain of this node aside, readable and verifiable, and starts one that records this.
@@ -293,8 +293,8 @@ impl LedgerNode {
         let head = self.begin(link, &new, Some(continues))?;
         link.commit().map_err(failed)?;
         // Should this not be reached, the next start sees that the new chain continues what is remembered.
-        let begun = Remembered { chain: new.clone(), head };
-        begun.keep(&self.remembered_path()).map_err(|source| self.directory(source))?;
+        let begun = LocalHead { chain: new.clone(), head };
+        begun.keep(&self.local_head_path()).map_err(|source| self.directory(source))?;
         Ok(new)
     }
 

@@ -573,7 +573,7 @@ impl SqlStatement {
     fn of(select: &RowQuery<'_>, chain: i32, cursor: i64, most: u64) -> Self {
         let mut statement = Self { sql: String::new(), values: Vec::new() };
         statement.sql = match (select.id, select.chains) {
-            (Some(id), _) => statement.about(select, (id, chain), cursor),
+            (Some(id), _) => statement.about(select, id, chain, cursor),
             (None, ChainSelection::This) => statement.in_chain(select, chain, cursor),
             (None, ChainSelection::All | ChainSelection::Ever) => statement.everywhere(select, cursor),
         };
@@ -594,7 +594,7 @@ impl SqlStatement {
 
     /// A node's role may insert into `mention`, and insert records after the head of a chain. So a record is found only by an id
     /// that it contains itself, at its own place, and up to the head of its chain.
-    fn about(&mut self, select: &RowQuery<'_>, (id, chain): (&str, i32), cursor: i64) -> String {
+    fn about(&mut self, select: &RowQuery<'_>, id: &str, chain: i32, cursor: i64) -> String {
         let (order, comparison) = direction(select.order);
         let id = self.value(id.to_owned());
         let cursor = self.value(cursor);

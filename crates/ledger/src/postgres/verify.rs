@@ -474,7 +474,7 @@ impl<'a> Check<'a> {
         let own = self.heads.iter().find(|head| !head.is_aside && head.node == self.node.name);
         let Some(own) = own else {
             // Setting a chain aside starts the next one in the same transaction.
-            let kept = memory.remembered.map_or_else(|why| why.to_string(), |kept| kept.chain.to_string());
+            let kept = memory.head.map_or_else(|why| why.to_string(), |kept| kept.chain.to_string());
             let what = ChainFlaw::RolledBack { anchored: format!("chain {kept}") };
             self.problem(VerifyError::Broken(ChainBreak { seq: 0, what }));
             return Ok(());

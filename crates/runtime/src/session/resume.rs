@@ -51,7 +51,7 @@ pub fn end_session(
 
 /// Sessions whose process is gone.
 #[derive(Debug)]
-pub struct Abandoned {
+pub struct AbandonedSessions {
     /// Sessions whose end was recorded now.
     pub ended: Vec<SessionId>,
     /// Of the requested sessions, those that have ended, whenever that was.
@@ -60,7 +60,10 @@ pub struct Abandoned {
 
 /// Records the end of approvals and sessions of this node whose process is gone. Checks the sessions in `asked`
 /// whatever their age. Whether a process of another node lives is unknown here.
-pub fn end_abandoned(runtime: &Runtime, asked: &BTreeSet<SessionId>) -> Result<Abandoned, OpenSessionError> {
+pub fn end_abandoned(
+    runtime: &Runtime,
+    asked: &BTreeSet<SessionId>,
+) -> Result<AbandonedSessions, OpenSessionError> {
     let ledger = runtime.ledger();
     ApprovalInbox::new(ledger, &runtime.setup().state_dir).sweep()?;
     let reader = ledger.reader()?;
@@ -80,7 +83,7 @@ pub fn end_abandoned(runtime: &Runtime, asked: &BTreeSet<SessionId>) -> Result<A
     let ended: Vec<SessionId> = lives.with(Life::Abandoned).cloned().collect();
     end_all(ledger, &ended)?;
     let over = asked.iter().filter(|session| lives.of.get(*session) != Some(&Life::GoesOn)).cloned();
-    Ok(Abandoned { ended, over: over.collect() })
+    Ok(AbandonedSessions { ended, over: over.collect() })
 }
 
 /// Records the end of all sessions in one step, or of each by itself if another node has ended one of them.

@@ -25,6 +25,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::no_follow::NoFollowTarget;
 use super::{FileError, FileRefusal, FileTree, FileType, file_type};
+use crate::survey::handle_unlinked;
 
 /// What is larger was never the base of an edit.
 const LARGEST: u64 = 64 * 1024 * 1024;
@@ -226,9 +227,11 @@ impl ChangeSet {
         self.entries.iter().map(|entry| self.path(entry)).collect()
     }
 
+    /// No part of the path is a link: a command of another session can make a directory above the root one at any time.
     fn open(&self) -> Result<OwnedFd, ChangeSetError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::open(self.root.as_path(), flags, Mode::empty())
+        handle_unlinked(self.root.as_path())
+            .and_then(|root| rustix::fs::openat(&root, ".", flags, Mode::empty()))
             .map_err(|errno| self.failed_at("open", Path::new(""), errno.into()))
     }
 

@@ -72,7 +72,6 @@ const SETTINGS: &[(&str, &[&str])] = &[
             "compatobjectformat",
             "noop",
             "objectformat",
-            "partialclone",
             "preciousobjects",
             "relativeworktrees",
             "worktreeconfig",
@@ -88,7 +87,6 @@ const SETTINGS: &[(&str, &[&str])] = &[
             "promisor",
             "prune",
             "prunetags",
-            "push",
             "skipdefaultupdate",
             "skipfetchall",
             "tagopt",
@@ -298,6 +296,9 @@ pub(super) fn is_harmless(setting: &GitSetting, leads: &dyn Leads) -> bool {
         ("core", "hookspath") => value == b"/dev/null",
         ("core", "fsmonitor") => matches!(value, b"false" | b"no" | b"off" | b"0"),
         ("remote", "fetch") => is_plain_refspec(value),
+        // `git push` hands it to a git in each submodule.
+        ("remote", "push") => !value.starts_with(b"-"),
+        ("extensions", "partialclone") => is_plain_remote(value),
         ("submodule", "update") => matches!(value, b"checkout" | b"merge" | b"none" | b"rebase"),
         ("filter", "clean" | "smudge" | "process") => LFS.iter().any(|known| known.as_bytes() == value),
         ("extensions", "refstorage") => matches!(value, b"files" | b"reftable"),
@@ -315,8 +316,8 @@ fn is_plain_sort(key: &[u8]) -> bool {
     plain && !key.to_ascii_lowercase().windows(9).any(|window| window == b"signature")
 }
 
-/// `git fetch --all` hands each name to another git as an argument, where `--upload-pack=x` is an option that executes x. A remote
-/// without a `url` has its name for one.
+/// Git hands the name of a remote to `git fetch` as an argument for `--all` and for what a partial clone lacks, and there
+/// `--upload-pack=x` is an option that executes x. A remote without a `url` has its name for one.
 fn is_plain_remote(name: &[u8]) -> bool {
     let plain = |byte: &u8| !byte.is_ascii_whitespace() && !byte.is_ascii_control() && *byte != b':';
     let leads_elsewhere = name.split(|byte| *byte == b'/').any(|part| part == b"..");
@@ -406,7 +407,7 @@ mod tests {
             "[core]\n\tworktree = ../../../sub\n\thooksPath = /dev/null\n\tfsmonitor = false\n",
             "[user]\n\tname = x\n\temail = y\n[commit]\n\tgpgsign = false\n",
             "[extensions]\n\tobjectFormat = sha256\n\tworktreeConfig = true\n\tpartialClone = origin\n",
-            "[remote \"a/b.c-d_é@1\"]\n\tfetch = refs/heads/x\n\tfetch = +refs/*:refs/*\n\tfetch = ^refs/heads/y\n\tfetch = x:\n",
+            "[remote \"a/b.c-d_é@1\"]\n\tfetch = refs/heads/x\n\tfetch = +refs/*:refs/*\n\tfetch = ^refs/heads/y\n\tfetch = x:\n\tpush = +refs/*:refs/*\n",
             "[remote \"o\"]\n\turl = https://example.org/a%20b\n[branch]\n\tsort = -committerdate\n[tag]\n\tsort = version:refname\n",
             "[filter \"lfs\"]\n\tclean = git-lfs clean -- %f\n\tprocess = git-lfs filter-process\n\trequired = true\n",
         ] {
@@ -458,6 +459,11 @@ mod tests {
             "[remote \"a b\"]\nprune = true",
             "[remote \"\"]\nprune = true",
             "[remote \"o\"]\nfetch = refs/heads/main:commondir",
+            "[remote \"o\"]\npush = --receive-pack=x",
+            "[extensions]\npartialClone = --upload-pack=x",
+            "[extensions]\npartialClone = ../state/x",
+            "[extensions]\npartialClone = ext::x",
+            "[extensions]\npartialClone",
             "[remote \"o\"]\nfetch = +refs/heads/*:*",
             "[remote \"o\"]\nfetch = a:b:hooks/x",
             "[remote \"o\"]\nfetch = x:refs/../commondir",

@@ -348,3 +348,30 @@ fn a_link_that_comes_later_is_not_followed() {
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
     assert_eq!(bench.everything(), ["a", "c", "new"]);
 }
+
+/// A command of a session that has the directory above can do this between the check of a proposal and its application.
+#[test]
+fn a_link_above_the_root_leads_nowhere() {
+    let bench = Bench::new();
+    let (root, other) = (bench.path("above/w"), bench.path("other/w"));
+    fs::create_dir_all(&root).unwrap();
+    fs::create_dir_all(&other).unwrap();
+    let roots = [Root { path: ByteString::from(root.as_path()), access: Access::Write }];
+    let tree = FileTree::open(&roots, &TestRules).unwrap();
+    let new = digest(NEW);
+    let changes = tree.plan(&root, &[edit("new/b", None, Some(&new))], "tx_1").unwrap();
+    fs::rename(bench.path("above"), bench.path("moved")).unwrap();
+    symlink("other", bench.path("above")).unwrap();
+    let count = |place: &Path| fs::read_dir(place).unwrap().count();
+    assert!(matches!(changes.stage(&[Some(NEW)]), Err(ChangeSetError::File(_))));
+    assert!(changes.swap().is_err() && changes.withdraw(ChangeProgress::Swapping).is_err());
+    assert_eq!((count(&other), count(&bench.path("moved/w"))), (0, 0));
+    fs::write(root.join("control"), OLD).unwrap();
+    assert_eq!(count(&other), 1, "control: by its path alone it is the other directory");
+    fs::remove_file(bench.path("above")).unwrap();
+    fs::rename(bench.path("moved"), bench.path("above")).unwrap();
+    changes.stage(&[Some(NEW)]).unwrap();
+    changes.swap().unwrap();
+    changes.clear().unwrap();
+    assert_eq!(fs::read(root.join("new/b")).unwrap(), NEW);
+}

@@ -13,12 +13,12 @@ use crate::chain::ChainHead;
 use crate::event::Checkpoint;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Remembered {
+pub(crate) struct LocalHead {
     pub(crate) chain: ChainId,
     pub(crate) head: ChainHead,
 }
 
-impl Remembered {
+impl LocalHead {
     pub(crate) fn of(checkpoint: &Checkpoint) -> Self {
         let head = ChainHead { seq: checkpoint.last, hash: checkpoint.head.clone() };
         Self { chain: checkpoint.chain.clone(), head }
@@ -33,7 +33,7 @@ impl Remembered {
         }
     }
 
-    /// [`Remembered::keep`], unless another process of this node has stored a later head of the same chain.
+    /// [`LocalHead::keep`], unless another process of this node has stored a later head of the same chain.
     pub(crate) fn keep_newer(&self, path: &Path) -> io::Result<()> {
         match Self::load(path) {
             Ok(Some(kept)) if kept.chain == self.chain && kept.head.seq > self.head.seq => Ok(()),
