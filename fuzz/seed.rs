@@ -4,15 +4,15 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use ringfence_authz::cases::{self, Subject};
+use ringfence_policy::test_cases::{self, CaseSubject};
 use ringfence_scan::rules::{self, expand};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut number = 0;
-    for entry in fs::read_dir(here.join("../crates/authz/tests/corpus"))? {
+    for entry in fs::read_dir(here.join("../crates/policy/tests/corpus"))? {
         let text = fs::read_to_string(entry?.path())?;
-        for case in cases::parse(&text)?.cases {
+        for case in test_cases::parse(&text)?.cases {
             number += 1;
             seed(here, number, &case.subject)?;
         }
@@ -43,18 +43,18 @@ fn secrets(here: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn seed(here: &Path, number: usize, subject: &Subject) -> Result<(), Box<dyn Error>> {
+fn seed(here: &Path, number: usize, subject: &CaseSubject) -> Result<(), Box<dyn Error>> {
     match subject {
-        Subject::Shell(text) => {
+        CaseSubject::Shell(text) => {
             write(here, "shell", number, text.as_bytes())?;
             write(here, "command", number, text.as_bytes())
         }
-        Subject::Argv(argv) => {
+        CaseSubject::Argv(argv) => {
             let lines: Vec<u8> = argv.iter().flat_map(|word| [b"\n", word.as_slice()].concat()).collect();
             write(here, "command", number, &lines)
         }
-        Subject::Url { url, .. } => write(here, "url", number, url.as_bytes()),
-        Subject::Read(_) | Subject::Write(_) | Subject::Tool(_) => Ok(()),
+        CaseSubject::Url { url, .. } => write(here, "url", number, url.as_bytes()),
+        CaseSubject::Read(_) | CaseSubject::Write(_) | CaseSubject::Tool(_) => Ok(()),
     }
 }
 

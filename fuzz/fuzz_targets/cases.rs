@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringfence_authz::policy::test_cases::parse;
+use ringfence_policy::test_cases::parse;
 
 fuzz_target!(|text: &str| {
     match parse(text) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use libfuzzer_sys::fuzz_target;
 use ringfence_authz::Policy;
-use ringfence_authz::policy::{PolicyFile, PolicyFileRole, StartupFlags, effective};
+use ringfence_policy::{PolicyFile, PolicyFileRole, StartupFlags, effective};
 use ringfence_types::{ByteString, Profile};
 
 const ACTIONS: &[&[&[u8]]] =

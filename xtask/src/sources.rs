@@ -26,7 +26,7 @@ const DATA: &[&str] = &[
     "fuzz/artifacts/",
     "fuzz/corpus/",
     "schema/",
-    "crates/authz/tests/corpus/",
+    "crates/policy/tests/corpus/",
     "crates/grpc/generated/",
     "crates/scan/tests/corpus/",
 ];

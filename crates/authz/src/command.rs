@@ -49,11 +49,10 @@ use rules::{CommandLine, RuleMatches, Standpoint};
 use variables::Change;
 use working_dirs::WorkingDirs;
 
-#[cfg(test)]
-pub(crate) use program_class::known as known_programs;
+pub use program_class::known as known_programs;
 pub use rules::{
-    CommandPattern, CommandPatternError, CommandRule, CommandRules, Given, Manifest, ManifestCommand,
-    ManifestError, Restriction, SessionTermError, SessionTerms,
+    CommandPattern, CommandPatternError, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError,
+    Restriction, RuleConditions, SessionTermError, SessionTerms,
 };
 
 /// How many wrappers and shell bodies are opened. What is wrapped deeper is not looked at, and so not allowed.

@@ -9,7 +9,7 @@ use ringfence_types::{
     HOME_INSIDE, Limits, NetMode, PolicyLayer, Profile, Refusal, RefusalCode, Risk, Root, RuleId, RuleName,
 };
 
-use crate::command::{Given, SessionTerms};
+use crate::command::{RuleConditions, SessionTerms};
 use crate::credential_stores;
 use crate::danger::{check_backend, check_flags, check_profile};
 use crate::eval_context::EvalContext;
@@ -78,9 +78,9 @@ pub enum ApprovalOutcome {
         stored: String,
     },
     Deny,
-    /// Nobody answered in time.
+    /// No operator answered in time.
     Expired,
-    /// Nobody could be asked.
+    /// No operator could be asked.
     Unreachable,
     /// What was asked about is not what it was any more.
     Superseded,
@@ -114,7 +114,7 @@ impl ApprovalNeeded {
         match (&self.action.call, workspace) {
             (Call::Exec(exec), Some(workspace)) => {
                 // What a rule cannot say it should not stand for.
-                let Some(given) = Given::of(exec, self.terms.clone()) else { return Vec::new() };
+                let Some(given) = RuleConditions::of(exec, self.terms.clone()) else { return Vec::new() };
                 grant_suggestions::candidates(
                     &self.judgement,
                     ActionLocation { workspace, cwd: exec.cwd.as_path() },
@@ -244,7 +244,7 @@ pub enum FilesystemView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkspaceRuleMode {
     Enforced,
-    /// Profile `danger`: whoever may write the whole machine is not stopped by a read-only `.git/hooks`.
+    /// Profile `danger`: a command that may write the whole machine is not stopped by a read-only `.git/hooks`.
     Waived,
 }
 
@@ -295,8 +295,8 @@ pub fn judge(policy: &Policy, action: &Action, facts: &dyn HostFacts) -> Result<
     judged(policy, action, facts).map(|(_, judgement)| judgement)
 }
 
-/// What applying a patch would meet, for somebody who may only propose it: profile `review` hands in what it may not write.
-/// Nobody is asked about a proposal; what would be asked stays a question, also where questions are off.
+/// What applying a patch would meet, for a caller that may only propose it: profile `review` hands in what it may not write.
+/// No person is asked about a proposal; what would be asked stays a question, also where questions are off.
 pub fn judge_proposal(policy: &Policy, action: &Action, facts: &dyn HostFacts) -> Result<Judgement, Refusal> {
     let mut applied = policy.clone();
     let mut roots = action.roots.clone();
@@ -496,7 +496,7 @@ fn floor(policy: &Policy, net: NetMode) -> Vec<Control> {
         }
         // The sockets in /run are part of the machine that `danger` opens.
         Control::Ipc => policy.profile == Profile::Danger,
-        // Whoever declares an outer boundary answers for its /tmp as well.
+        // An operator who declares an outer boundary answers for its /tmp as well.
         Control::Limits => policy.backend == Some(Backend::External),
         Control::Pid | Control::Syscalls => false,
     };

@@ -1,7 +1,8 @@
 //! Keeps the tables in `docs/` equal to the data they describe.
 
+mod marked_tables;
+
 use std::fmt::Write as _;
-use std::path::Path;
 
 use crate::env::{FAMILIES, FIXED, FamilyOverride, INHERITED, UNATTENDED};
 use crate::path_rules::{
@@ -12,6 +13,8 @@ use crate::protected_names::{
     ANYWHERE, AT_ROOT, IN_GIT_DIR, IN_GIT_DIR_WHERE_PRESENT, IN_OTHER_SYSTEMS, IN_WORKTREE_DIR, ProtectedName,
 };
 
+use marked_tables::check;
+
 #[test]
 fn environment_md_is_up_to_date() {
     check("environment.md", &[("variables", variables()), ("refused", refused())]);
@@ -20,25 +23,6 @@ fn environment_md_is_up_to_date() {
 #[test]
 fn files_md_is_up_to_date() {
     check("files.md", &[("hidden", hidden()), ("protected", protected()), ("steering", steering())]);
-}
-
-pub(crate) fn check(file: &str, tables: &[(&str, String)]) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(file);
-    let found = std::fs::read_to_string(&path).unwrap();
-    let expected = tables.iter().fold(found.clone(), |text, (name, table)| replaced(&text, name, table));
-    if found != expected {
-        let fresh = std::env::temp_dir().join(format!("ringfence-docs-{file}"));
-        std::fs::write(&fresh, expected).unwrap();
-        panic!("a table in docs/{file} is out of date; to update it: cp {} docs/{file}", fresh.display());
-    }
-}
-
-/// `text` with `table` between the marks called `name`.
-fn replaced(text: &str, name: &str, table: &str) -> String {
-    let (begin, end) = (format!("<!-- begin: {name} -->\n"), format!("<!-- end: {name} -->"));
-    let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("no mark {begin}"));
-    let (_, after) = rest.split_once(&end).unwrap_or_else(|| panic!("no mark {end}"));
-    format!("{before}{begin}{table}{end}{after}")
 }
 
 fn variables() -> String {

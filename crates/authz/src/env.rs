@@ -6,7 +6,7 @@
 
 mod families;
 mod rules;
-mod steering;
+mod steering_names;
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::policy::Policy;
 use crate::refusal_ext::{RefusalExt as _, refuse};
 pub use families::{EnvFamily, EnvNamePattern, FAMILIES, FamilyOverride};
 pub use rules::{EnvEffect, EnvPattern, EnvPatternError, EnvRule, EnvRuleError, EnvRules};
-pub(crate) use steering::{is_harmless, steers};
+pub(crate) use steering_names::{is_harmless, steers};
 
 /// Passed on from the host where it is set (S000-28). `LC_*` as well.
 pub const INHERITED: &[&str] =
@@ -29,11 +29,11 @@ pub const INHERITED: &[&str] =
 pub const FIXED: &[(&str, &str)] = &[
     ("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"),
     ("SHELL", "/bin/sh"),
-    // git asks on the controlling terminal itself, behind the back of whoever drives the command.
+    // git asks on the controlling terminal itself, behind the back of the agent that drives the command.
     ("GIT_TERMINAL_PROMPT", "0"),
 ];
 
-/// Set where nobody sits at a terminal, so that a question ends the command instead of hanging it.
+/// Set where no person sits at a terminal, so that a question ends the command instead of hanging it.
 ///
 /// WHY NOT always: `CI` makes terminal programs stop drawing, and a person who runs `git log` wants a pager.
 pub const UNATTENDED: &[(&str, &str)] = &[
@@ -51,7 +51,7 @@ pub const MAX_VALUE: usize = 32_768;
 
 const RESERVED_PREFIX: &str = "RINGFENCE_";
 
-/// Whether somebody can answer a question.
+/// Whether a person can answer a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApproverPresence {
     Terminal,
@@ -60,7 +60,7 @@ pub enum ApproverPresence {
 
 type EnvVars = Vec<(ByteString, ByteString)>;
 
-/// What every command starts from. `host` is the environment of whoever started Ringfence.
+/// What every command starts from. `host` is the environment that Ringfence was started with.
 pub fn base(host: &[(ByteString, ByteString)], attendance: ApproverPresence, rules: &EnvRules) -> EnvVars {
     let mut variables: EnvVars =
         host.iter().filter(|(name, value)| is_passed_on(name, value, rules)).cloned().collect();

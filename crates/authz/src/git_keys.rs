@@ -1,14 +1,14 @@
 //! Settings of a repository that make git run a program, and what becomes of them under a listed git command.
 //!
 //! A repository brings its own configuration, and a dozen settings in it name programs: `git status` in a hostile
-//! checkout is a command of whoever made the checkout. Commands that are listed as harmless must be harmless there too.
+//! checkout is a command of the checkout's author. Commands that are listed as harmless must be harmless there too.
 //! Three answers, each shown with real git by a test:
 //!
 //! - [`VARIABLES`] and [`SETTINGS`], put into the environment of every command in `listed` mode that no person approved,
 //!   override what has one value: the file-system monitor, pagers, signature programs, transports, planted bare repositories.
 //! - What has a name of the attacker's choice (`diff.<name>.textconv`) cannot be overridden; [`runs_a_program`] finds it,
 //!   and the command is asked about. A submodule is a repository with settings of its own: git enters it when
-//!   `.gitmodules` (on disk, in the index or in the last commit) or an option says so, so whoever looks has to look
+//!   `.gitmodules` (on disk, in the index or in the last commit) or an option says so, so the caller has to look
 //!   at the settings of every submodule in the index as well.
 //! - The rest is reached only by commands that are asked about in any case (`commit`, `fetch`, `rebase` …).
 //!
@@ -24,7 +24,7 @@ use crate::policy::Policy;
 
 /// Set for every command in `listed` mode that no person approved.
 pub const VARIABLES: &[(&str, &str)] = &[
-    // What only looks takes no lock that somebody else waits for.
+    // What only looks takes no lock that another process waits for.
     ("GIT_OPTIONAL_LOCKS", "0"),
     // A partial clone fetches what is missing through programs that its configuration names.
     ("GIT_NO_LAZY_FETCH", "1"),
@@ -54,7 +54,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     // An empty helper forgets all helpers before it, those for one host included.
     ("credential.helper", ""),
     ("protocol.ext.allow", "never"),
-    // A directory with `HEAD`, `objects` and `refs` in it is a repository to git, whoever made it.
+    // A directory with `HEAD`, `objects` and `refs` in it is a repository to git, also if a command made it.
     ("safe.bareRepository", "explicit"),
     ("help.format", "man"),
 ];

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_types::{ByteString, Call, Decision, PolicyLayer, Risk, RuleFamily};
 
-use crate::command::{CommandPattern, CommandRule, Given, SessionTerms};
+use crate::command::{CommandPattern, CommandRule, RuleConditions, SessionTerms};
 use crate::hosts;
 use crate::judgement::{Judgement, JudgementPart, PartGiven, PartKind, RuleSource};
 
@@ -43,7 +43,11 @@ pub struct ActionLocation<'a> {
 }
 
 /// Narrow first. Empty where nothing should be stored.
-pub fn candidates(judgement: &Judgement, place: ActionLocation<'_>, given: &Given) -> Vec<GrantCandidate> {
+pub fn candidates(
+    judgement: &Judgement,
+    place: ActionLocation<'_>,
+    given: &RuleConditions,
+) -> Vec<GrantCandidate> {
     let asked = judgement.decision() == Decision::Ask && judgement.risk() < Risk::Critical;
     let Some(subjects) = asked.then(|| subjects(judgement)).flatten() else { return Vec::new() };
     let Some(home) = CandidateAnchor::of(place, &subjects, given) else { return Vec::new() };
@@ -69,7 +73,7 @@ pub(crate) fn host_candidate(judgement: &Judgement, call: &Call, workspace: &Pat
     })
 }
 
-/// A rule that nobody reads to its end is not consent.
+/// A rule too long to be read to its end is not consent.
 const MOST_COMMANDS: usize = 5;
 const MOST_BYTES: usize = 1000;
 
@@ -88,11 +92,11 @@ struct CandidateAnchor {
     workspace: String,
     /// The working directory, where it is below the workspace; relative to it.
     below: Option<String>,
-    given: Given,
+    given: RuleConditions,
 }
 
 impl CandidateAnchor {
-    fn of(place: ActionLocation<'_>, subjects: &[SuggestionSubject], given: &Given) -> Option<Self> {
+    fn of(place: ActionLocation<'_>, subjects: &[SuggestionSubject], given: &RuleConditions) -> Option<Self> {
         let variables = given.variables.iter().flatten();
         if variables.map(String::len).sum::<usize>() > MOST_BYTES {
             return None;
@@ -298,19 +302,19 @@ fn stored(rule: &CommandRule, workspace: &str) -> String {
 }
 
 /// What a stored answer does not say was not given.
-fn stored_given(given: &Given) -> String {
+fn stored_given(given: &RuleConditions) -> String {
     let variables: Vec<String> = given.variables.iter().flatten().map(|text| toml(text)).collect();
     let variables = match variables.as_slice() {
         [] => String::new(),
         _ => format!("variables = [{}]\n", variables.join(", ")),
     };
-    let nothing = Given::nothing();
+    let nothing = RuleConditions::nothing();
     let stdin = given.stdin.as_ref().filter(|_| given.stdin != nothing.stdin);
     let stdin = stdin.map(|word| format!("stdin = {}\n", toml(word))).unwrap_or_default();
     format!("{variables}{stdin}{}", stored_session(given))
 }
 
-fn stored_session(given: &Given) -> String {
+fn stored_session(given: &RuleConditions) -> String {
     let words = given.session.as_ref().and_then(SessionTerms::words).unwrap_or_default();
     let words: Vec<String> = words.iter().map(|word| toml(word)).collect();
     if words.is_empty() { String::new() } else { format!("with = [{}]\n", words.join(", ")) }
@@ -340,7 +344,7 @@ fn permits(rule: &CommandRule, subject: &SuggestionSubject) -> String {
     }
 }
 
-fn permitted_given(given: &Given) -> String {
+fn permitted_given(given: &RuleConditions) -> String {
     let variables = match given.variables.as_deref() {
         None | Some([]) => String::new(),
         Some(variables) => format!(", with the variables {} and no others", line(variables)),

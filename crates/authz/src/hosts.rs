@@ -52,7 +52,7 @@ pub enum HostRuleError {
 }
 
 impl HostRule {
-    /// For whoever loads rules: an entry without effect is a mistake.
+    /// For the loader of rules: an entry without effect is a mistake.
     pub fn check(&self) -> Result<(), HostRuleError> {
         if self.decision != Decision::Deny && self.host.host().special() == Some(SpecialAddress::Metadata) {
             return Err(HostRuleError::Metadata(self.host.clone()));
@@ -60,8 +60,8 @@ impl HostRule {
         Ok(())
     }
 
-    /// Whether it is about some of the requests to its host, which only somebody who sees requests can hold.
-    pub(crate) fn is_partial(&self) -> bool {
+    /// Whether it is about some of the requests to its host, which only a proxy that sees requests can hold.
+    pub fn is_partial(&self) -> bool {
         self.scheme.is_some() || self.methods.is_some() || self.path_prefix.is_some()
     }
 }

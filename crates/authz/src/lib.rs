@@ -12,6 +12,8 @@
 //! }
 //! ```
 //!
+//! What it is not: it reads no policy files. The crate `policy` makes a [`Policy`] of files and startup flags.
+//!
 //! What the attacker controls here: every byte of the call. What the attacker does not control: the policy, the
 //! roots, and the facts about the workspace.
 
@@ -31,15 +33,15 @@ mod judgement;
 mod narrow;
 mod path_rules;
 mod paths;
-pub mod policy;
+mod policy;
 pub mod protected_names;
 mod refusal_ext;
 pub mod tools;
 mod workspace;
 
 pub use command::{
-    CommandPattern, CommandPatternError, CommandRule, CommandRules, Given, Manifest, ManifestCommand,
-    ManifestError, Restriction, SessionTermError, SessionTerms,
+    CommandPattern, CommandPatternError, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError,
+    Restriction, RuleConditions, SessionTermError, SessionTerms, known_programs,
 };
 pub use danger::{DangerFlags, check_backend, check_flags, check_profile};
 pub use decide::{
@@ -50,7 +52,9 @@ pub use grant_suggestions::{ActionLocation, CandidateScope, GrantCandidate, cand
 pub use host_facts::{FileAccess, HostFacts, PathKind, SessionFacts};
 pub use judgement::{Judgement, JudgementPart, PartKind, RuleLocation, RuleSource, grant_file};
 pub use narrow::{CallBounds, narrow, with_resolved_ceiling};
-pub use path_rules::{BuiltInRule, PathOperation, PathRule, PathRuleError, PathRules, SteeringPolicy};
+pub use path_rules::{
+    BuiltInRule, PathOperation, PathRule, PathRuleError, PathRules, PathRuling, SteeringPolicy,
+};
 pub use paths::PathIntent;
-pub use policy::{Policy, PolicyRules};
+pub use policy::{ContainerPolicy, LeakPolicy, LeakSinks, Policy, PolicyRules, net_ceiling, roots_held_to};
 pub use workspace::{WorkspaceFacts, WorkspaceFileKind, is_system_dir, judge_root, judge_workspace};

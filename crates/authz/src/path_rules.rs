@@ -23,7 +23,6 @@ use crate::protected_names;
 use index::PathRuleIndex;
 use pattern::{PathPattern, PathPatternError};
 
-pub(crate) use below::below;
 pub use built_in::BuiltInRule;
 #[cfg(test)]
 pub(crate) use built_in::{
@@ -104,7 +103,7 @@ impl SteeringPolicy {
 
 /// Who decided about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PathRuling<'a> {
+pub enum PathRuling<'a> {
     /// No rule speaks about it.
     Open,
     BuiltIn(&'static BuiltInRule),
@@ -221,12 +220,13 @@ impl PathRules {
     }
 
     /// Whether one of the rules speaks about a path, whatever the others say: for the examples that a rule carries.
-    pub(crate) fn speaks_alone(&self, rule: usize, relative: &Path) -> bool {
+    pub fn speaks_alone(&self, rule: usize, relative: &Path) -> bool {
         let alone = |layer: &PathRuleIndex| layer.first(relative, |other| other == rule).is_some();
         self.files.as_ref().is_some_and(|files| files.layers.iter().any(alone))
     }
 
-    pub(crate) fn reading(&self, relative: &Path) -> PathRuling<'_> {
+    /// Who decides about reading a file at this path, relative to a root.
+    pub fn reading(&self, relative: &Path) -> PathRuling<'_> {
         self.ruling(relative, PathOperation::All, || built_in::explain(relative))
     }
 
@@ -330,7 +330,7 @@ impl PathRuleLayers {
 }
 
 impl<'a> PathRuling<'a> {
-    pub(crate) fn decision(self) -> Decision {
+    pub fn decision(self) -> Decision {
         match self {
             Self::Open => Decision::Allow,
             Self::BuiltIn(rule) => rule.decision,

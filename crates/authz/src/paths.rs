@@ -43,8 +43,8 @@ impl PathIntent {
     }
 }
 
-/// Judges an absolute path by its name. Where it leads when links are followed is judged by the caller, or by whoever
-/// opens it.
+/// Judges an absolute path by its name. Where it leads when links are followed is judged by the caller, or by the
+/// code that opens it.
 pub(crate) fn judge_path(scene: &EvalContext<'_>, path: &Path, intent: PathIntent) -> JudgementPart {
     JudgementPart { path: Some(ByteString::from(path)), ..judge_name(scene, path, intent) }
 }
@@ -164,7 +164,7 @@ fn ruling<'s>(scene: &EvalContext<'s>, path: &Path, relative: &Path, intent: Pat
 }
 
 /// On the deny list of document 000 (S000-17). git itself reads it, and the fence shows it without credentials; where
-/// commands are listed, nobody else needs to. The same for the other systems, whose files the fence shows as they are.
+/// commands are listed, no other program needs to. The same for the other systems, whose files the fence shows as they are.
 fn is_closed_repository_config(scene: &EvalContext<'_>, relative: &Path) -> bool {
     const FILES: [(&str, &str); 5] =
         [(".git", "config"), (".hg", "hgrc"), (".hg", "hgrc-not-shared"), (".sl", "config"), (".sl", "hgrc")];

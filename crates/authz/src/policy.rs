@@ -1,21 +1,8 @@
 //! What the operator allows, as one value: built from a profile, startup flags and policy files, never from a call.
 
-mod check;
-mod command_words;
 mod container;
-mod edit;
-mod file;
-mod format;
-mod layers;
+mod intersection;
 mod leaks;
-mod limits;
-mod narrowing;
-mod problem;
-mod rules;
-mod settings;
-mod source_text;
-pub mod test_cases;
-mod toml_reader;
 
 use ringfence_types::{
     Access, ApprovalMode, Backend, ByteString, CommandMode, Control, Limits, NetMode, Profile, UnlistedHosts,
@@ -29,21 +16,8 @@ use crate::path_rules::PathRules;
 use crate::tools::ToolRules;
 
 pub use container::ContainerPolicy;
-pub use edit::{PolicyWriteError, with_approved};
-pub use file::{PolicyFile, PolicyFileRole, PolicyLoader};
-pub use layers::{
-    EffectivePolicy, EffectiveSetting, FileAuthority, IN_WORKSPACE, StartupFlags, WideningRequest,
-    configured_workspaces, effective, overlapping, trust,
-};
+pub use intersection::roots_held_to;
 pub use leaks::{LeakPolicy, LeakSinks};
-pub use limits::LimitFlags;
-pub use narrowing::roots_held_to;
-pub use problem::{PolicyError, PolicyProblem};
-pub use settings::{
-    ApprovalSettings, DaemonSettings, ExportHeader, HeaderSource, NotifyChannel, OperatorSettings,
-    TelemetryDetail, TelemetrySettings, TelemetrySignal, TlsSettings, WebhookSettings, settings,
-};
-pub use source_text::{Excerpt, MAX_BYTES, sha256};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -137,7 +111,7 @@ fn unlisted_hosts(profile: Profile) -> UnlistedHosts {
 }
 
 /// The most network that a profile can ever be given.
-pub(crate) fn net_ceiling(profile: Profile) -> NetMode {
+pub fn net_ceiling(profile: Profile) -> NetMode {
     match profile {
         Profile::AirGapped => NetMode::None,
         Profile::Strict => NetMode::Filtered,
@@ -146,7 +120,7 @@ pub(crate) fn net_ceiling(profile: Profile) -> NetMode {
 }
 
 /// The numbers of document 004 where it has some, those of document 000 elsewhere.
-pub(crate) fn limits(profile: Profile) -> Limits {
+fn limits(profile: Profile) -> Limits {
     const MIB: u64 = 1024 * 1024;
     let common = Limits::default();
     match profile {
@@ -169,6 +143,3 @@ pub(crate) fn limits(profile: Profile) -> Limits {
         Profile::Review | Profile::Guarded | Profile::Workspace | Profile::Danger => common,
     }
 }
-
-#[cfg(test)]
-mod tests;

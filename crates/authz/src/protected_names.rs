@@ -1,7 +1,7 @@
 //! Paths that a command may read but never write, create or replace: they make the *host* do something later.
 //!
 //! A hook runs at the next `git commit`, an editor task at the next click, an agent's own settings at its next start.
-//! Files that are somebody's work as well (`CLAUDE.md`, `AGENTS.md`, `package.json`, `Makefile`, CI workflows) stay
+//! Files that are part of the work as well (`CLAUDE.md`, `AGENTS.md`, `package.json`, `Makefile`, CI workflows) stay
 //! writable: they are reviewed like code, because they are code.
 
 use std::path::{Component, Path};
@@ -55,8 +55,8 @@ pub const AT_ROOT: &[ProtectedName] = &[
     at("opencode.jsonc", AGENT),
 ];
 
-/// Protected wherever they exist. Shell start-up files are not among them: below the top of a root they are somebody's
-/// test data or skeleton home. `.git` is not among them either, because most of it must stay writable; see
+/// Protected wherever they exist. Shell start-up files are not among them: below the top of a root they are
+/// test data or a skeleton home. `.git` is not among them either, because most of it must stay writable; see
 /// [`IN_GIT_DIR`].
 pub const ANYWHERE: &[ProtectedName] = &[
     at(".agents", AGENT),

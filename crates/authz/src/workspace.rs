@@ -4,7 +4,7 @@ use ringfence_types::{ByteString, Refusal, RefusalCode, RuleId};
 
 use crate::refusal_ext::{RefusalExt as _, refuse};
 
-/// What the directory asked for as a workspace really is. Gathered by whoever may touch the file system.
+/// What the directory asked for as a workspace really is. Gathered by the runtime, which may touch the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkspaceFacts {
     /// As the person wrote it.
@@ -33,7 +33,7 @@ pub enum WorkspaceFileKind {
     Other,
 }
 
-/// Directories that hold a machine, not somebody's work. With [`Reach::Below`] everything under them as well.
+/// Directories that hold a machine, not a person's work. With [`PathCoverage::Below`] everything under them as well.
 const SYSTEM: &[(&str, PathCoverage)] = &[
     ("/bin", PathCoverage::Below),
     ("/boot", PathCoverage::Below),

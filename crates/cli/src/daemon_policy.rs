@@ -4,17 +4,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ringfence_authz::policy::{
-    DaemonSettings, LimitFlags, OperatorSettings, PolicyFile, PolicyFileRole, StartupFlags,
-    TelemetrySettings, roots_held_to, settings as settings_of,
-};
-use ringfence_authz::{DangerFlags, Policy};
+use ringfence_authz::{DangerFlags, Policy, roots_held_to};
 use ringfence_daemon::{
     PolicyProvider, PolicyVersion, PreviousPolicy, ReloadOutcome, SessionPolicy, SessionPolicyRequest,
 };
+use ringfence_policy::{
+    DaemonSettings, IN_WORKSPACE, LimitFlags, OperatorSettings, PolicyFile, PolicyFileRole, StartupFlags,
+    TelemetrySettings, settings as settings_of,
+};
 use ringfence_runtime::operator_file::OperatorFileUpdate;
 use ringfence_runtime::policy_files::{
-    IN_WORKSPACE, LoadPolicyError, OperatorFile, check_outside, load_operator, load_workspaces,
+    LoadPolicyError, OperatorFile, check_outside, load_operator, load_workspaces,
 };
 use ringfence_runtime::{FileStamps, HostSetup, SessionSpec};
 use ringfence_types::units::{ByteSize, HumanDuration};

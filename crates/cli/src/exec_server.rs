@@ -17,7 +17,7 @@ mod wire;
 use std::process::ExitCode;
 
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::StartupFlags;
+use ringfence_policy::StartupFlags;
 use ringfence_runtime::{Runtime, SessionShared, SessionSpec};
 use ringfence_types::{Access, ByteString, NetMode};
 

@@ -3,16 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ringfence_authz::policy::{
-    EffectivePolicy, OperatorSettings, PolicyError, PolicyFile, PolicyProblem, StartupFlags, WideningRequest,
-    effective, settings as settings_of,
-};
 use ringfence_ledger::{LedgerLocation, LedgerOpenError, LedgerSettings, Timestamp};
+use ringfence_policy::{
+    EffectivePolicy, IN_WORKSPACE, OperatorSettings, PolicyError, PolicyFile, PolicyProblem, StartupFlags,
+    WideningRequest, effective, settings as settings_of,
+};
 use ringfence_runtime::approvals::{GrantScope, grant_files, live_grants};
 use ringfence_runtime::images::ImageRequest;
-use ringfence_runtime::policy_files::{
-    IN_WORKSPACE, OperatorFile, PolicyPaths, load, load_operator, policy_directories,
-};
+use ringfence_runtime::policy_files::{OperatorFile, PolicyPaths, load, load_operator, policy_directories};
 use ringfence_runtime::{HostSetup, PolicySource, Runtime, SessionSpec};
 use ringfence_types::{
     Access, Backend, ByteString, HostPattern, NetMode, PolicyLayer, Refusal, RefusalCode, RuleId, WorkspaceId,

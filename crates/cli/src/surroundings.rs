@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_authz::policy::configured_workspaces;
+use ringfence_policy::configured_workspaces;
 use ringfence_runtime::policy_files::{OperatorFile, has_policy, load_operator, policy_directories};
 use ringfence_types::ByteString;
 

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_authz::policy::{PolicyFile, TelemetrySettings};
+use ringfence_policy::{PolicyFile, TelemetrySettings};
 use ringfence_runtime::{FileStamps, Runtime, SessionSpec};
 use ringfence_types::{NetMode, Profile, Refusal};
 

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::civil::Date;
-use ringfence_authz::policy::{LeakPolicy, LeakSinks};
+use ringfence_authz::{LeakPolicy, LeakSinks};
 use ringfence_ledger::RecordedFinding;
 use ringfence_scan::{Allowlist, AllowlistError, Confidence, LazyScanner, RedactedOutput, SHORTEST_SECRET};
 use ringfence_types::{LeakAction, Refusal};

@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use ringfence_authz::policy::{PolicyFile, PolicyFileRole, PolicyWriteError, sha256, with_approved};
+use ringfence_policy::{PolicyFile, PolicyFileRole, PolicyWriteError, sha256, with_approved};
 
 use crate::policy_files::{PolicyFileError, read_operator};
 

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 
 use ringfence_authz::is_system_dir;
-pub use ringfence_authz::policy::IN_WORKSPACE;
-use ringfence_authz::policy::{PolicyError, PolicyFile, PolicyFileRole};
+use ringfence_policy::{IN_WORKSPACE, PolicyError, PolicyFile, PolicyFileRole};
 use ringfence_types::ByteString;
 
 /// Limit of bytes in a policy file.

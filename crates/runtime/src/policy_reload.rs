@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_authz::Policy;
-use ringfence_authz::policy::ApprovalSettings;
 use ringfence_ledger::{Kind, Ledger, LedgerReader};
+use ringfence_policy::ApprovalSettings;
 use ringfence_types::{NetMode, PolicyLayer, Refusal, RefusalCode, Root, RuleId};
 
 use crate::pipeline::chain;

@@ -13,12 +13,12 @@ use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use ringfence_authz::policy::ApprovalSettings;
 use ringfence_authz::{Policy, PolicyRules, SessionFacts, env::ApproverPresence};
 use ringfence_ledger::{
     AppendError, Event, Ledger, LedgerLocation, LedgerOpenError, LedgerReadError, LedgerSettings, ProcessId,
     Receipt, SessionEndReason,
 };
+use ringfence_policy::ApprovalSettings;
 use ringfence_sandbox::sweeper::Sweeper;
 use ringfence_sandbox::{CommandIo, ContainerPool, SkeletonFile};
 use ringfence_types::{

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ringfence_authz::policy::{DaemonSettings, TlsSettings};
+use ringfence_policy::{DaemonSettings, TlsSettings};
 use ringfence_types::ByteString;
 use ringfence_web::{Certificate, CertificateError, PemPair};
 

@@ -157,12 +157,12 @@ fn landlocked(control: Control, evidence: &PostureEvidence<'_>, landlock_abi: Op
         Control::FsRead => partial(
             &landlock,
             "hidden files inside a readable root cannot be masked; names, sizes, times and attributes of every file \
-             of the host can be seen",
+             of the host can be seen, and what is typed into the caller's terminals be read",
         ),
         Control::FsWrite => partial(
             &landlock,
             "protected paths inside a writable root stay writable; mode, owner, times and extended attributes of \
-             the caller's files can be changed anywhere on the host",
+             the caller's files can be changed anywhere on the host, and text be written to the caller's terminals",
         ),
         Control::Net if evidence.spec.net == NetMode::None => {
             partial("seccomp (no internet sockets)", "interfaces and ports of the host can be seen")

@@ -1,4 +1,4 @@
-//! Decisions: in process by the example `bench_check` of `ringfence-authz`, and as whole programs beside codex's
+//! Decisions: in process by the example `bench_check` of `ringfence-policy`, and as whole programs beside codex's
 //! `execpolicy check` with the same rules.
 //!
 //! - `bench_check typical N`, `shell N`, `script N`, `huge N` print N durations of one decision: `git status`, a short list of
@@ -33,7 +33,7 @@ pub(super) fn run(arena: &Arena, report: &mut Report) -> Result<()> {
 }
 
 fn decisions(arena: &Arena, report: &mut Report) -> Result<()> {
-    let program = arena.example("ringfence-authz", "bench_check")?;
+    let program = arena.example("ringfence-policy", "bench_check")?;
     let directory = arena.path("home");
     let contender = |name: &str, arguments: &[&str]| Contender {
         name: name.to_owned(),

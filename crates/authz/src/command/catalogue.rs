@@ -6,7 +6,7 @@
 
 mod files;
 mod git;
-mod listed;
+mod guarded_list;
 mod project;
 mod text;
 mod wrappers;
@@ -19,7 +19,7 @@ pub(super) use project::steered;
 pub(super) use wrappers::LOADER;
 
 pub(super) fn programs() -> impl Iterator<Item = &'static ProgramSpec> {
-    [listed::PROGRAMS, text::PROGRAMS, files::PROGRAMS].into_iter().flatten()
+    [guarded_list::PROGRAMS, text::PROGRAMS, files::PROGRAMS].into_iter().flatten()
 }
 
 pub(super) fn wrappers() -> &'static [Wrapper] {

@@ -135,8 +135,7 @@ pub(super) fn class_of(name: &[u8]) -> ProgramClass {
 }
 
 /// Every name that is known.
-#[cfg(test)]
-pub(crate) fn known() -> Vec<&'static str> {
+pub fn known() -> Vec<&'static str> {
     let mut names: Vec<&str> = INDEX.keys().filter_map(|name| std::str::from_utf8(name).ok()).collect();
     names.sort_unstable();
     names

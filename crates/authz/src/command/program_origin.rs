@@ -25,7 +25,7 @@ pub(super) enum ProgramTrust {
     System,
     /// There is no such program: whatever it is called, it fails.
     Missing,
-    /// It is not what its name says, or nobody can know.
+    /// It is not what its name says, or that cannot be known.
     Doubtful(&'static str),
     /// A program of the system by a path with `..`: where that leads is a matter of links, which may be others when it runs.
     Climbing,

@@ -3,11 +3,11 @@
 //! Rules have no order: deny beats ask beats allow. A rule that narrows matches generously (an abbreviation, a cluster, a
 //! refspec with `+`), one that allows matches strictly, and only what the built-in lists would have asked about.
 
+mod conditions;
 mod examples;
-mod given;
 mod index;
 mod manifest;
-mod matching;
+mod matcher;
 mod pattern;
 mod restriction;
 mod session_terms;
@@ -24,13 +24,13 @@ use crate::judgement::{JudgementPart, PartKind, RuleSource};
 use index::CommandRuleIndex;
 use manifest::ManifestMatch;
 
-pub use given::Given;
+pub use conditions::RuleConditions;
 pub use manifest::{Manifest, ManifestCommand, ManifestError};
 pub use pattern::{CommandPattern, CommandPatternError};
 pub use restriction::Restriction;
 pub use session_terms::{SessionTermError, SessionTerms};
 
-pub(super) use matching::{has_option, has_plus_refspec, takes_value};
+pub(super) use matcher::{has_option, has_plus_refspec, takes_value};
 
 /// One rule of a policy file about commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct CommandRule {
     pub decision: Decision,
     /// Only where the working directory is this one or below it; relative to the workspace.
     pub here: Option<PathBuf>,
-    pub given: Given,
+    pub given: RuleConditions,
     pub source: RuleSource,
 }
 
@@ -135,7 +135,7 @@ impl CommandRules {
     }
 
     /// What these rules alone say about a command line; `None`: nothing. For the examples that an entry carries.
-    pub(crate) fn decision_alone(&self, argv: &[ByteString]) -> Option<Decision> {
+    pub fn decision_alone(&self, argv: &[ByteString]) -> Option<Decision> {
         examples::decision(self, argv)
     }
 
@@ -163,7 +163,7 @@ impl CommandRules {
         }
         for entry in self.index.candidates(line).into_iter().filter_map(|at| self.entries.get(at)) {
             let rule = &entry.rule;
-            if matching::speaks(rule, line, workspace)
+            if matcher::speaks(rule, line, workspace)
                 && is_here(rule, place, workspace)
                 && rule.given.holds(at)
             {
@@ -173,7 +173,7 @@ impl CommandRules {
         let names = line.names();
         let closed = self.closed.iter().filter(|closed| names.contains(&closed.program.as_bytes()));
         for closed in closed {
-            if !closed.listed.iter().any(|rule| matching::speaks(rule, line, workspace)) {
+            if !closed.listed.iter().any(|rule| matcher::speaks(rule, line, workspace)) {
                 found.add(CommandRuling::closed(
                     RuleFamily::Restriction.member(&closed.program),
                     &closed.source,

@@ -114,7 +114,7 @@ impl CommandEvaluator<'_> {
         }
     }
 
-    /// A file that a redirection writes: where it may be written, somebody is asked.
+    /// A file that a redirection writes: where it may be written, a person is asked.
     fn written(&mut self, frame: &CommandContext, file: Arg<'_>) {
         let at = self.parts.len();
         self.path(frame, file, PathIntent::Write);

@@ -114,7 +114,7 @@ fn judge_named(
 ) -> Result<(PathBuf, Vec<JudgementPart>), Refusal> {
     let path = absolute(scene.permissions, file.path())?;
     let mut parts = vec![judge_path(scene, &path, intent)];
-    // By name and by where it leads; whoever opens it follows links once more, in the kernel.
+    // By name and by where it leads; the kernel follows links once more when the file is opened.
     let real = led_to(scene, file, &path);
     if real != path {
         parts.push(judge_path(scene, &real, intent));
@@ -226,7 +226,7 @@ fn judge_link_target(
 }
 
 /// Folds `.` and `..` by name. Good enough to refuse a link whose text leaves the roots; where a path really leads
-/// is judged by whoever opens it.
+/// is judged by the code that opens it.
 fn fold(path: &Path) -> Option<PathBuf> {
     let mut folded = PathBuf::new();
     for component in path.components() {

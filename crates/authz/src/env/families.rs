@@ -17,7 +17,7 @@ pub struct EnvFamily {
 pub enum FamilyOverride {
     /// Every program, every shell, the place of the sandbox, or what listed commands rely on.
     Never,
-    /// By its whole name: whoever writes it down knows which program obeys it.
+    /// By its whole name: an operator who writes it down knows which program obeys it.
     ByName,
 }
 

@@ -1,6 +1,6 @@
 //! What policy files say about variables, on top of the built-in families.
 //!
-//! A denial holds for everything that somebody brings along: what the host has, what the operator adds at startup, what one
+//! A denial holds for everything that comes from outside: what the host has, what the operator adds at startup, what one
 //! call asks for (S000-31, S000-32, S004-16). What the fence itself sets stays. Only the operator opens anything, and what
 //! steers other programs only by its whole name: a pattern is written for names that one knows, and matches others.
 
@@ -23,9 +23,9 @@ pub struct EnvRule {
 pub enum EnvEffect {
     /// A caller may set it although a family says no.
     Allow,
-    /// Neither inherited nor set by anybody.
+    /// Neither inherited nor set by a caller.
     Deny,
-    /// Inherited from whoever started Ringfence.
+    /// Inherited from the environment that Ringfence was started with.
     Inherit,
 }
 
@@ -113,7 +113,7 @@ impl std::fmt::Display for EnvPattern {
 }
 
 impl EnvRule {
-    /// For whoever loads rules: a rule without effect is a mistake.
+    /// For the loader of rules: a rule without effect is a mistake.
     pub fn check(&self) -> Result<(), EnvRuleError> {
         match (self.effect, &self.pattern) {
             (EnvEffect::Deny, _) => Ok(()),

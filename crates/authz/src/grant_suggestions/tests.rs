@@ -47,7 +47,7 @@ fn judgement(parts: Vec<JudgementPart>) -> Judgement {
 }
 
 fn of(parts: Vec<JudgementPart>, place: ActionLocation<'_>) -> Vec<GrantCandidate> {
-    candidates(&judgement(parts), place, &Given::nothing())
+    candidates(&judgement(parts), place, &RuleConditions::nothing())
 }
 
 /// Scope, pattern, `here` and words of each candidate, for one asked command.

@@ -78,13 +78,13 @@ fn asked(policy: &Policy, mut part: JudgementPart) -> JudgementPart {
     if policy.approval == ApprovalMode::Never { part.without_question() } else { part }
 }
 
-/// Whether a rule of this name says that nobody has said anything about the host and port.
+/// Whether a rule of this name says that no policy says anything about the host and port.
 pub fn is_unknown(rule: &RuleName) -> bool {
     matches!(rule.id(), Some(RuleId::HostUnlisted | RuleId::HostPort))
 }
 
-/// Whether a name has an address inside. What nobody may reach at any port has none; what a person would be asked about
-/// has one, or nobody could ask.
+/// Whether a name has an address inside. A host that is denied at every port has none; a host that a person would be
+/// asked about has one, or the question would never come up.
 pub fn may_resolve(policy: &Policy, host: &Host) -> bool {
     policy.all().all(|policy| may_resolve_now(policy, host))
 }

@@ -11,25 +11,29 @@ use super::pattern::{self, PathPattern};
 /// Everything in a root.
 const EVERYTHING: &str = "**";
 
-/// The rule as it speaks about `base` alone, a path from where it was written to where it is read now. `None`: it says
-/// nothing about what is there.
-pub(crate) fn below(rule: &PathRule, base: &Path) -> Option<PathRule> {
-    let names: Vec<&str> = base
-        .components()
-        .filter_map(|component| match component {
-            Component::Normal(name) => Some(name.to_str().unwrap_or("\u{fffd}")),
-            _ => None,
-        })
-        .collect();
-    let case = if rule.decision == Decision::Allow { Case::Exact } else { Case::Folded };
-    let except: Vec<String> = rule.except.iter().flat_map(|text| rest(text, &names, Case::Exact)).collect();
-    if except.iter().any(|text| text == EVERYTHING) {
-        return None;
+impl PathRule {
+    /// The rule as it speaks about `base` alone, a path from where it was written to where it is read now. `None`: it says
+    /// nothing about what is there.
+    pub fn below(&self, base: &Path) -> Option<Self> {
+        let names: Vec<&str> = base
+            .components()
+            .filter_map(|component| match component {
+                Component::Normal(name) => Some(name.to_str().unwrap_or("\u{fffd}")),
+                _ => None,
+            })
+            .collect();
+        let case = if self.decision == Decision::Allow { Case::Exact } else { Case::Folded };
+        let except: Vec<String> =
+            self.except.iter().flat_map(|text| rest(text, &names, Case::Exact)).collect();
+        if except.iter().any(|text| text == EVERYTHING) {
+            return None;
+        }
+        let mut patterns: Vec<String> =
+            self.patterns.iter().flat_map(|text| rest(text, &names, case)).collect();
+        patterns.sort();
+        patterns.dedup();
+        (!patterns.is_empty()).then(|| Self { patterns, except, ..self.clone() })
     }
-    let mut patterns: Vec<String> = rule.patterns.iter().flat_map(|text| rest(text, &names, case)).collect();
-    patterns.sort();
-    patterns.dedup();
-    (!patterns.is_empty()).then(|| PathRule { patterns, except, ..rule.clone() })
 }
 
 /// What closes is compared without letter case, and where it cannot be told it matches.
@@ -147,7 +151,7 @@ mod tests {
             ("src/*/**", &["**"]),
             ("{src,lib}/api/a*", &["./a*"]),
         ] {
-            let found = below(&rule(Decision::Deny, pattern, &[]), Path::new("src/api"));
+            let found = rule(Decision::Deny, pattern, &[]).below(Path::new("src/api"));
             let found = found.map(|rule| rule.patterns).unwrap_or_default();
             assert_eq!(found, expected, "{pattern}");
         }
@@ -156,16 +160,16 @@ mod tests {
     #[test]
     fn what_opens_is_compared_exactly_and_an_exception_ends_a_rule() {
         let base = Path::new("src");
-        assert!(below(&rule(Decision::Allow, "SRC/a", &[]), base).is_none());
-        assert!(below(&rule(Decision::Allow, "src/a", &[]), base).is_some());
-        let but = below(&rule(Decision::Deny, "**", &["src/open", "other"]), base).unwrap();
+        assert!(rule(Decision::Allow, "SRC/a", &[]).below(base).is_none());
+        assert!(rule(Decision::Allow, "src/a", &[]).below(base).is_some());
+        let but = rule(Decision::Deny, "**", &["src/open", "other"]).below(base).unwrap();
         assert_eq!(
             (but.patterns, but.except),
             (vec!["**".to_owned()], vec!["./open".to_owned(), "other".to_owned()])
         );
-        assert!(below(&rule(Decision::Deny, "**", &["src"]), base).is_none());
+        assert!(rule(Decision::Deny, "**", &["src"]).below(base).is_none());
         assert!(
-            below(&rule(Decision::Deny, "**", &["SRC/"]), base).is_some(),
+            rule(Decision::Deny, "**", &["SRC/"]).below(base).is_some(),
             "another letter case opens nothing"
         );
     }

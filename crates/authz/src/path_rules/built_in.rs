@@ -18,7 +18,7 @@ pub struct BuiltInRule {
     pub reason: &'static str,
     pub decision: Decision,
     pub risk: Risk,
-    /// Whether it shows. One that a person may be asked about does not show until somebody has said yes.
+    /// Whether it shows. One that a person may be asked about does not show until an operator has said yes.
     pub verdict: PathDecision,
 }
 
@@ -297,7 +297,7 @@ fn is_environment(name: &[u8], extension: &[u8]) -> bool {
 }
 
 /// Where git names files after branches and objects. Anything else below a `.git` is judged by its name: a directory
-/// that somebody moved there is not git's.
+/// that a command moved there is not git's.
 fn in_git_dir(dir: &[u8]) -> bool {
     const NAMED_BY_GIT: &[&[u8]] =
         &[b"refs", b"logs", b"objects", b"worktrees", b"modules", b"rebase-merge", b"lfs"];

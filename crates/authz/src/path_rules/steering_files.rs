@@ -1,7 +1,7 @@
-//! Files that run or steer something later, although they are somebody's work: where writing is a question, these are.
+//! Files that run or steer something later, although they are part of the work: where writing is a question, these are.
 //!
 //! What only names code (a source file, a script that nothing runs by itself) is not among them, nor is what is protected
-//! in every profile ([`crate::protected`]).
+//! in every profile ([`crate::protected_names`]).
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;

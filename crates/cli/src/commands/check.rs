@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::StartupFlags;
-use ringfence_authz::{ActionLocation, Given, GrantCandidate, Judgement, candidates};
+use ringfence_authz::{ActionLocation, GrantCandidate, Judgement, RuleConditions, candidates};
+use ringfence_policy::StartupFlags;
 use ringfence_runtime::{DryRunSubject, HostSetup, consider};
 use ringfence_types::{ByteString, Decision, Refusal, Risk};
 
@@ -139,7 +139,7 @@ fn offered(judgement: &Judgement, governed: &ResolvedPolicy, here: Option<PathBu
     }
     let workspace = governed.flags.workspace.as_path();
     let cwd = here.filter(|cwd| cwd.starts_with(workspace)).unwrap_or_else(|| workspace.to_owned());
-    candidates(judgement, ActionLocation { workspace, cwd: &cwd }, &Given::default())
+    candidates(judgement, ActionLocation { workspace, cwd: &cwd }, &RuleConditions::default())
 }
 
 fn subject(check: &CheckArgs) -> DryRunSubject {

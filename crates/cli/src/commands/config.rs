@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::{
+use ringfence_daemon::check_telemetry;
+use ringfence_policy::{
     ApprovalSettings, DaemonSettings, HeaderSource, OperatorSettings, TelemetrySettings, TlsSettings,
 };
-use ringfence_daemon::check_telemetry;
 use ringfence_runtime::HostSetup;
 use ringfence_types::ByteString;
 use serde::Serialize;

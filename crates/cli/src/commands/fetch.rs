@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::StartupFlags;
+use ringfence_policy::StartupFlags;
 use ringfence_runtime::{
     CallEnd, CommandIo, EffectOutput, FetchResponse, OutputTarget, Settled, StdinSource,
 };

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::StartupFlags;
+use ringfence_policy::StartupFlags;
 use ringfence_runtime::{CallEnd, CommandIo, EffectOutput, OutputTarget, StdinSource};
 use ringfence_types::{ByteString, Call, FileCall};
 use sha2::{Digest as _, Sha256};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::StartupFlags;
+use ringfence_policy::StartupFlags;
 use ringfence_runtime::proposal::{
     ApplyOutcome, Proposal, ProposalDraft, ProposalError, ProposalInput, ProposalLookupError, RecoveryError,
     RecoveryOutcome,

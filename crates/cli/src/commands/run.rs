@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use base64::Engine as _;
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::{LimitFlags, StartupFlags};
+use ringfence_policy::{LimitFlags, StartupFlags};
 use ringfence_runtime::proxy::FlowSummary;
 use ringfence_runtime::secrets::NamedBy;
 use ringfence_runtime::{AgentSession, CallEnd, HostSetup, Runtime, SessionSpec, Settled};

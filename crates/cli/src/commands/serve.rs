@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::DaemonSettings;
 use ringfence_authz::{DangerFlags, check_flags};
 use ringfence_daemon::{
     DaemonLimits, PolicyProvider as _, SessionPolicyRequest, TcpListenerConfig, UnixListenerGuard,
     check_directory, check_socket_path, check_telemetry, doors_of, is_locked,
 };
+use ringfence_policy::DaemonSettings;
 use ringfence_runtime::tls::LoadTlsError;
 use ringfence_runtime::{HostSetup, Runtime, close_on_exec, tls};
 use ringfence_types::BindScope;

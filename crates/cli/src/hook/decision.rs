@@ -4,9 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::StartupFlags;
 use ringfence_authz::tools::{UNKNOWN, judge_foreign_tool};
 use ringfence_authz::{JudgementPart, git_keys};
+use ringfence_policy::StartupFlags;
 use ringfence_runtime::{
     AgentSession, CallEnd, CommandIo, DryRunSubject, OutputTarget, Runtime, Settled, StdinSource, consider,
 };

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::StartupFlags;
 use ringfence_mcp::BuiltinTool;
+use ringfence_policy::StartupFlags;
 use ringfence_runtime::{AgentSession, Runtime, SignalForward};
 use rmcp::model::CallToolResult;
 use rustix::pipe::PipeFlags;

@@ -9,8 +9,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use ringfence_authz::policy::test_cases::{self, CaseSubject, ExpectedDecision, PolicyCase};
 use ringfence_authz::{Action, HostFacts as _, Policy, judge};
+use ringfence_policy::test_cases::{self, CaseSubject, ExpectedDecision, PolicyCase};
 use ringfence_types::{
     ByteString, Call, Decision, ExecCall, FileCall, NetMode, Profile, Root, StandardInput,
 };
@@ -158,7 +158,7 @@ fn written(expect: ExpectedDecision) -> Decision {
 }
 
 fn corpus() -> Vec<PolicyCase> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../authz/tests/corpus");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policy/tests/corpus");
     let mut files: Vec<PathBuf> =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();

@@ -223,6 +223,8 @@ mod guarded_reads;
 #[cfg(test)]
 mod held;
 #[cfg(test)]
+mod held_bounds;
+#[cfg(test)]
 mod held_links;
 #[cfg(test)]
 mod held_state;

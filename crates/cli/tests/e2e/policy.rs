@@ -262,7 +262,7 @@ fn an_approval_is_written_down_before_the_file_changes() {
     approve(&world, &named).expect(0);
     let records = world.records();
     let changed = records.iter().rfind(|record| record["event"]["kind"] == "policy-changed").unwrap();
-    assert_eq!(changed["event"]["sha256"], ringfence_authz::policy::sha256(&fs::read(&config).unwrap()));
+    assert_eq!(changed["event"]["sha256"], ringfence_policy::sha256(&fs::read(&config).unwrap()));
 }
 
 #[test]

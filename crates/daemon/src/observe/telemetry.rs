@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use ringfence_api::MethodAccess;
-use ringfence_authz::policy::{TelemetrySettings, TelemetrySignal};
+use ringfence_policy::{TelemetrySettings, TelemetrySignal};
 use ringfence_runtime::{OutboundRedactionError, OutboundRedactor};
 use ringfence_types::{SessionId, TransactionId};
 use serde::Deserialize as _;
@@ -364,7 +364,7 @@ mod tests {
     use std::fmt::Write as _;
 
     use ringfence_api::{ApiError, Method};
-    use ringfence_authz::policy::TelemetryDetail;
+    use ringfence_policy::TelemetryDetail;
     use ringfence_types::Endpoint;
     use ringfence_types::units::HumanDuration as Time;
 

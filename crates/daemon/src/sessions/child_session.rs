@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_authz::policy::roots_held_to;
+use ringfence_authz::roots_held_to;
 use ringfence_runtime::SessionSpec;
 use ringfence_types::{ByteString, Refusal, Root};
 

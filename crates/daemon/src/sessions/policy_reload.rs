@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_authz::policy::{ApprovalSettings, PolicyFile, overlapping};
+use ringfence_policy::{ApprovalSettings, PolicyFile, overlapping};
 use ringfence_runtime::operator_file::OperatorFileUpdate;
 use ringfence_runtime::{PolicySource, SessionSpec};
 use ringfence_types::Refusal;

@@ -6,11 +6,11 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use ringfence_authz::grant_file;
-use ringfence_authz::policy::{PolicyError, PolicyFile, PolicyFileRole};
 use ringfence_ledger::{
     AppendError, Event, GrantRecord, GrantSubject, Kind, Ledger, LedgerOpenError, LedgerReadError,
     LedgerReader, Timestamp,
 };
+use ringfence_policy::{PolicyError, PolicyFile, PolicyFileRole};
 use ringfence_types::{
     ByteString, GrantId, PolicyLayer, Principal, Refusal, RefusalCode, RuleId, WorkspaceId,
 };

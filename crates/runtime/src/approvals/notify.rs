@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_authz::policy::{ApprovalSettings, NotifyChannel};
 use ringfence_ledger::ApprovalRequest;
+use ringfence_policy::{ApprovalSettings, NotifyChannel};
 
 /// A slower delivery counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(5);

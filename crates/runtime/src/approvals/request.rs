@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ringfence_authz::policy::ApprovalSettings;
 use ringfence_authz::{ApprovalNeeded, GrantCandidate};
 use ringfence_ledger::{ApprovalRequest, ReasonRequirement, Timestamp};
+use ringfence_policy::ApprovalSettings;
 use ringfence_types::{PolicyLayer, Principal, Risk, RuleId, SessionId, TransactionId, WorkspaceId};
 
 use super::binding::ApprovalBinding;

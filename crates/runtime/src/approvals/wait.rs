@@ -7,11 +7,11 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use ringfence_authz::Judgement;
-use ringfence_authz::policy::ApprovalSettings;
 use ringfence_ledger::{
     ApprovalAnswer, ApprovalDecision, ApprovalRequest, Event, GrantRecord, GrantSubject, Ledger,
     LedgerReadError, LedgerReader, Timestamp,
 };
+use ringfence_policy::ApprovalSettings;
 use ringfence_sandbox::SignalForward;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 

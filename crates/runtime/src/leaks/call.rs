@@ -1,6 +1,6 @@
 //! Scans a call before it is executed.
 
-use ringfence_authz::policy::LeakPolicy;
+use ringfence_authz::LeakPolicy;
 use ringfence_ledger::RecordedFinding;
 use ringfence_types::{
     ByteString, Call, FileCall, LeakAction, Patch, PolicyLayer, Refusal, RefusalCode, RuleId,

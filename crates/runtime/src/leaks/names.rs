@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use ringfence_authz::policy::LeakPolicy;
+use ringfence_authz::LeakPolicy;
 use ringfence_ledger::RecordedFinding;
 use ringfence_scan::{Confidence, LazyScanner, SHORTEST_SECRET};
 use ringfence_types::{LeakAction, PolicyLayer, Refusal, RefusalCode, RuleName};

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_authz::policy::sha256;
 use ringfence_ledger::Timestamp;
+use ringfence_policy::sha256;
 use ringfence_types::ByteString;
 
 use super::encryption::{self, SealError, StoreKey};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use ringfence_authz::Policy;
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::ApprovalSettings;
 use ringfence_ledger::{ApprovalAnswer, Event, Kind, Record, Timestamp};
+use ringfence_policy::ApprovalSettings;
 use ringfence_runtime::approvals::{
     ApprovalInbox, ApprovalWait, GrantRevocation, GrantTerms, OperatorDecision, OperatorReply, ReplyError,
     ReplyOutcome, revoke,

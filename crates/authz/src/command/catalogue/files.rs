@@ -1,4 +1,4 @@
-//! Programs that write: whoever lists them lets them write where the roots allow it. Options that do more still ask.
+//! Programs that write: a policy that lists them lets them write where the roots allow it. Options that do more still ask.
 
 use crate::command::options::OptionEffect::{Delete, Enter, Execute, Unclear, Write};
 use crate::command::options::{

@@ -1,5 +1,5 @@
-//! Programs that run what the project says. Whoever lists them trusts the project's own files, which are asked about when
-//! they are written; these options make them run something else.
+//! Programs that run what the project says. A policy that lists them trusts the project's own files, which are asked about
+//! when they are written; these options make them run something else.
 
 use ringfence_types::{Risk, RuleFamily};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ringfence_types::{ByteString, Decision};
 
-use super::{CommandLine, CommandPattern, CommandRule, CommandRules, Standpoint, matching};
+use super::{CommandLine, CommandPattern, CommandRule, CommandRules, Standpoint, matcher};
 use crate::command::arg::Arg;
 use crate::command::program_origin::{ProgramOrigin, ProgramTrust};
 use crate::command::programs;
@@ -20,7 +20,7 @@ pub(super) fn matches(rule: &CommandRule, argv: &[ByteString]) -> bool {
         return false;
     }
     let covered = || programs::unusual(&line).is_none_or(|opinion| opinion.is_covered_by(&rule.pattern));
-    matching::speaks(rule, &line, Path::new("/")) && (rule.decision != Decision::Allow || covered())
+    matcher::speaks(rule, &line, Path::new("/")) && (rule.decision != Decision::Allow || covered())
 }
 
 pub(super) fn decision(rules: &CommandRules, argv: &[ByteString]) -> Option<Decision> {

@@ -38,7 +38,7 @@ impl CommandPattern {
         Ok(pattern)
     }
 
-    /// Whether it can ever match what somebody means by it.
+    /// Whether it can ever match what its author means by it.
     pub fn check(&self) -> Result<(), CommandPatternError> {
         let Some(program) = self.program() else { return Err(CommandPatternError::Empty) };
         if program.is_empty() {

@@ -2,7 +2,7 @@
 
 use ringfence_types::Decision;
 
-use super::{CommandPattern, CommandPatternError, CommandRule, Given};
+use super::{CommandPattern, CommandPatternError, CommandRule, RuleConditions};
 use crate::judgement::RuleSource;
 
 /// One entry of `commands` in document 000 (S000-21, S000-23, S000-24).
@@ -42,7 +42,7 @@ impl Restriction {
             pattern,
             decision,
             here: None,
-            given: Given::default(),
+            given: RuleConditions::default(),
             source: self.source.clone(),
         })
     }

@@ -96,7 +96,7 @@ impl SessionTerms {
     }
 
     /// The reverse of [`SessionTerms::words`].
-    pub(crate) fn read<'w>(words: impl Iterator<Item = &'w str>) -> Result<Self, SessionTermError> {
+    pub fn read<'w>(words: impl Iterator<Item = &'w str>) -> Result<Self, SessionTermError> {
         let mut terms = Self::least();
         for word in words {
             terms.add(word).ok_or_else(|| SessionTermError(word.to_owned()))?;

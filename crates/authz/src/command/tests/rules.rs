@@ -4,8 +4,8 @@ use ringfence_types::PolicyLayer;
 
 use super::*;
 use crate::command::{
-    CommandPattern, CommandPatternError, CommandRule, CommandRules, Given, Manifest, ManifestCommand,
-    ManifestError, Restriction,
+    CommandPattern, CommandPatternError, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError,
+    Restriction, RuleConditions,
 };
 use crate::judgement::{RuleLocation, RuleSource};
 
@@ -18,7 +18,7 @@ fn words(line: &str, decision: Decision) -> CommandRule {
         pattern: CommandPattern::words(line).unwrap(),
         decision,
         here: None,
-        given: Given::default(),
+        given: RuleConditions::default(),
         source: source(PolicyLayer::Operator),
     }
 }
@@ -29,7 +29,7 @@ fn exact(argv: &[&str], decision: Decision) -> CommandRule {
         pattern,
         decision,
         here: None,
-        given: Given::default(),
+        given: RuleConditions::default(),
         source: source(PolicyLayer::Operator),
     }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::{PolicyFile, PolicyFileRole, StartupFlags, WideningRequest};
+use ringfence_policy::{PolicyFile, PolicyFileRole, StartupFlags, WideningRequest};
 use ringfence_runtime::operator_file::prepare_approval;
 use ringfence_types::ByteString;
 

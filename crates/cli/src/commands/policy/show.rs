@@ -4,10 +4,8 @@ use std::process::ExitCode;
 
 use ringfence_authz::JudgementPart;
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::{
-    EffectiveSetting, FileAuthority, PolicyFile, StartupFlags, WideningRequest, trust,
-};
 use ringfence_authz::tools::effective;
+use ringfence_policy::{EffectiveSetting, FileAuthority, PolicyFile, StartupFlags, WideningRequest, trust};
 use ringfence_types::{ByteString, Decision, PolicyLayer};
 use serde::Serialize;
 

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ringfence_authz::env::ApproverPresence;
-use ringfence_authz::policy::StartupFlags;
-use ringfence_authz::policy::test_cases::{self, CaseFile, PolicyCase};
 use ringfence_authz::{Judgement, JudgementPart};
+use ringfence_policy::StartupFlags;
+use ringfence_policy::test_cases::{self, CaseFile, PolicyCase};
 use ringfence_runtime::{DryRunSubject, HostSetup, consider};
 use ringfence_types::{ByteString, Decision, Refusal};
 use serde::Serialize;

@@ -15,7 +15,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use prost::Message as _;
-use ringfence_authz::policy::TelemetrySettings;
+use ringfence_policy::TelemetrySettings;
 use ringfence_types::{Endpoint, EndpointBase, Host};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};

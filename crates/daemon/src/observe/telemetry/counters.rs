@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ringfence_authz::policy::TelemetrySignal;
+use ringfence_policy::TelemetrySignal;
 
 /// Why an item was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

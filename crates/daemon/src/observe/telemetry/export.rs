@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use prost::Message as _;
-use ringfence_authz::policy::{ExportHeader, HeaderSource, TelemetrySettings, TelemetrySignal};
+use ringfence_policy::{ExportHeader, HeaderSource, TelemetrySettings, TelemetrySignal};
 use ringfence_runtime::{OutboundRedactionError, OutboundRedactor, private_value};
 use ringfence_types::Endpoint;
 use tokio::sync::{mpsc, watch};

@@ -1,7 +1,7 @@
 //! Ledger records as OTLP log records.
 
 use jiff::Timestamp;
-use ringfence_authz::policy::TelemetryDetail;
+use ringfence_policy::TelemetryDetail;
 use ringfence_types::{Call, FileCall};
 use serde_json::Value as Json;
 

@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use ringfence_authz::policy::WebhookSettings;
 use ringfence_ledger::{ApprovalRequest, Timestamp};
+use ringfence_policy::WebhookSettings;
 use ringfence_types::{ApprovalPrompt, ByteString, Principal, Quorum, Risk};
 use serde::Serialize;
 use sha2::Sha256;

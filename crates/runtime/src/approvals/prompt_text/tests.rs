@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use ringfence_authz::{ActionLocation, Given, RuleLocation, RuleSource, SessionTerms, candidates};
+use ringfence_authz::{ActionLocation, RuleConditions, RuleLocation, RuleSource, SessionTerms, candidates};
 use ringfence_types::{
     Access, RuleFamily, RuleId, RuleName, SecretReach, SecretUse, SessionId, StandardInput, TransactionId,
 };
@@ -77,8 +77,8 @@ impl World {
     fn prompt(&self) -> ApprovalPrompt {
         let place = ActionLocation { workspace: Path::new("/w"), cwd: Path::new("/w/app") };
         let given = match &self.call {
-            Call::Exec(exec) => Given::of(exec, self.terms()),
-            _ => Some(Given::default()),
+            Call::Exec(exec) => RuleConditions::of(exec, self.terms()),
+            _ => Some(RuleConditions::default()),
         };
         let given = given.unwrap_or_default();
         let seen = PromptCall {
