@@ -11,7 +11,7 @@ mod control_socket;
 mod etc_files;
 pub mod files;
 pub mod git_config;
-mod held;
+mod held_changes;
 mod host_sockets;
 mod mount_guard;
 mod plan_compiler;
@@ -40,7 +40,7 @@ pub mod usage;
 
 pub use approval::{ApprovedFiles, FilePlace};
 pub use backend::container::{ContainerMaker, ContainerPool, ContainerPoolKey, RunningContainer};
-pub use held::{After, Before, ExaminationError, WatchError, before};
+pub use held_changes::{After, Before, ExaminationError, WatchError, before};
 pub use landlock::{NEWEST_KNOWN_ABI, abi as landlock_abi};
 pub use netns::ProxySockets;
 pub use plan_compiler::PlanError;

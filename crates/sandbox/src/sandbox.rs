@@ -21,7 +21,7 @@ use crate::backend::container::ContainerPool;
 use crate::backend::native::WorkspaceState;
 use crate::cgroup::{Cgroups, Hits};
 use crate::control_socket::{self, ControlEvent, ControlSocket};
-use crate::held::{self, CoveredPaths, ExaminationError, Watch, WatchError};
+use crate::held_changes::{self, CoveredPaths, ExaminationError, Watch, WatchError};
 use crate::launch_sequence::{OuterProcess, SealedInit};
 use crate::message_demux::{CommandMessages, InitMessage, MessageDemux};
 use crate::meter::{self, MemoryFiles, Meter, MeterScope, PageLimits};
@@ -240,7 +240,7 @@ impl Sandbox {
         }
         let span = tracing::debug_span!("start", backend = %spec.backend).entered();
         // Before anything is surveyed as the host's own.
-        let repaired = held::repair(&spec.registry);
+        let repaired = held_changes::repair(&spec.registry);
         let started = match spec.backend {
             Backend::Native => backend::native::start(spec, rules),
             Backend::Bubblewrap => backend::bubblewrap::start(spec, rules),

@@ -34,7 +34,7 @@
 //! Left writable, with the reason: `objects/info/alternates` (makes more objects readable, but only by their full hash);
 //! `rebase-merge/git-rebase-todo` (a rebase inside needs it); scripts of the workspace that the configuration names as commands
 //! (filters, aliases: like a Makefile, they are content). What a command makes new, such as a repository with a configuration
-//! of its own, is looked at when the command has ended ([`crate::held`]).
+//! of its own, is looked at when the command has ended ([`crate::held_changes`]).
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use super::root_handle::{EntryType, PathProbe, destination, failed, normalized, open_directory, read_small};
 use super::seek::CandidateKind;
 use super::{CoverResult, PlaceholderKind, SurveyError, Surveyor, git_config, gitdir_pointer, shown};
-use crate::held;
+use crate::held_changes;
 
-/// Held where they exist. What a command makes of them later is found by the look at its end ([`crate::held`]), which costs
+/// Held where they exist. What a command makes of them later is found by the look at its end ([`crate::held_changes`]), which costs
 /// nothing where there is nothing.
 const WHERE_PRESENT: [&str; 3] = ["branches", "remotes", "info/attributes"];
 
@@ -147,7 +147,7 @@ impl GitSurvey<'_, '_> {
             if self.kind(&system)? != Some(EntryType::Directory) {
                 continue;
             }
-            for file in held::files_of(&system).map(|file| system.join(file)) {
+            for file in held_changes::files_of(&system).map(|file| system.join(file)) {
                 if self.kind(&file)?.is_some() {
                     self.surveyor.cover(&file, PlaceholderKind::EMPTY)?;
                 }
@@ -263,13 +263,11 @@ impl GitSurvey<'_, '_> {
         let content = read_small(ground.fd.as_fd(), &relative, git_config::MAX);
         match &content {
             None => found.mask(relative),
-            Some(content) => {
-                match git_config::redacted(content) {
-                    None => {}
-                    Some(clean) if found.has_room(&clean) => found.rewrite(relative, clean),
-                    Some(_) => found.mask(relative),
-                }
-            }
+            Some(content) => match git_config::redacted(content) {
+                None => {}
+                Some(clean) if found.has_room(&clean) => found.rewrite(relative, clean),
+                Some(_) => found.mask(relative),
+            },
         }
         content
     }
