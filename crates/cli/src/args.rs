@@ -343,7 +343,7 @@ pub(crate) enum PolicyCommand {
     },
     /// Explain a decision: each part, its rule and policy layer, and what would change it
     Explain(Box<CheckArgs>),
-    /// Test the policy with cases: files with `[[case]]` entries (docs/policy.md)
+    /// Test the policy with cases: files with `[[case]]` entries (docs/policy.md, "Test cases")
     Test {
         #[command(flatten)]
         place: PolicyArgs,

@@ -30,7 +30,7 @@ impl std::fmt::Display for AgentKind {
 pub(crate) struct InitArgs {
     #[command(flatten)]
     pub(crate) change: SettingsChangeArgs,
-    /// For codex: besides the hook, leave everything it does to `ringfence exec-server`
+    /// For codex: also run all commands and file operations of Codex through `ringfence exec-server`
     #[arg(long, requires = "agent")]
     pub(crate) exec_server: bool,
 }
@@ -38,20 +38,20 @@ pub(crate) struct InitArgs {
 /// Settings of agents that are changed.
 #[derive(Debug, Args)]
 pub(crate) struct SettingsChangeArgs {
-    /// Only this agent; without it every agent that is found
+    /// Only this agent [default: every agent that is found]
     pub(crate) agent: Option<AgentKind>,
-    /// Show what would be changed, and change nothing
+    /// Show the change without making it
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Change it without a question
+    /// Make the change without asking
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Everything of one connection happens in one session: its sandbox stays, its answers hold. What needs a person waits in the
-queue of `ringfence approvals`. There is no parameter of a tool that switches anything off.
+One connection is one session: its sandbox and its session grants last until the connection ends. A call that needs an
+approval waits in the queue of `ringfence approvals`. No parameter of a tool turns a control off.
 
 Examples:
   claude mcp add ringfence -- ringfence mcp
@@ -61,14 +61,15 @@ pub(crate) struct McpArgs {
     pub(crate) place: PolicyArgs,
     #[command(flatten)]
     pub(crate) network: NetworkArgs,
-    /// Let the client put questions to its user, where it can. A program that controls the client can then answer them
+    /// Let the client ask its user for approvals. A program that controls the client can then answer them
     #[arg(long)]
     pub(crate) elicit: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Speaks the exec-server protocol of Codex on standard input and output. In `environments.toml` beside the `config.toml` of Codex:
+Serves the exec-server protocol of Codex on standard input and output. Put this into `environments.toml` next to the
+`config.toml` of Codex:
 
   default = \"ringfence\"
   include_local = false
@@ -78,7 +79,8 @@ Speaks the exec-server protocol of Codex on standard input and output. In `envir
   program = \"ringfence\"
   args = [\"exec-server\"]
 
-What Codex says of its own sandbox narrows what policy gives. What needs a person waits in the queue of `ringfence approvals`.")]
+The sandbox mode of Codex can only narrow the policy. A call that needs an approval waits in the queue of
+`ringfence approvals`.")]
 pub(crate) struct ExecServerArgs {
     #[command(flatten)]
     pub(crate) place: PolicyArgs,

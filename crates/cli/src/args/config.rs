@@ -6,12 +6,12 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Is the file what a start would take? Every mistake with its place and what to write instead
+    /// Check the file and report every error with its place and fix
     Check {
-        /// Another file than `$XDG_CONFIG_HOME/ringfence/config.toml`
+        /// The file to check [default: $XDG_CONFIG_HOME/ringfence/config.toml]
         file: Option<PathBuf>,
     },
-    /// What it says about questions and the daemon, without secrets (`ringfence policy show` has the policy)
+    /// Show the settings for approvals and the daemon, without secrets (`ringfence policy show` shows the policy)
     Show {
         /// Print one JSON object
         #[arg(long)]

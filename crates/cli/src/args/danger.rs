@@ -11,7 +11,7 @@ pub(crate) struct DangerArgs {
     /// VERY UNSAFE: let profile `danger` see ~/.ssh, ~/.aws and other credential stores
     #[arg(long)]
     allow_sensitive_roots: bool,
-    /// VERY UNSAFE: what is on the deny list of `listed` is asked about instead of refused
+    /// VERY UNSAFE: ask about commands of the built-in deny list instead of refusing them
     #[arg(long)]
     allow_denylisted_commands: bool,
 }

@@ -8,10 +8,10 @@ use ringfence_types::{ImageName, OciRuntime};
 /// Where a container is made.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ContainerArgs {
-    /// Image of `ringfence image list` to run in, with --backend container; without it the first of the policy
+    /// Image of `ringfence image list`, with --backend container [default: the first that the policy names]
     #[arg(long, value_name = "NAME")]
     pub(crate) image: Option<ImageName>,
-    /// What the engine has to start containers with: crun, runc or runsc; without it the engine's own choice
+    /// OCI runtime of the engine: crun, runc or runsc [default: the engine's choice]
     #[arg(long, value_name = "RUNTIME")]
     pub(crate) runtime: Option<OciRuntime>,
     #[command(flatten)]
@@ -20,14 +20,14 @@ pub(crate) struct ContainerArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct EngineArgs {
-    /// API socket of Podman or Docker; without it the first of the usual places that has one
+    /// API socket of Podman or Docker [default: the first of the usual sockets that exists]
     #[arg(long, value_name = "SOCKET")]
     pub(crate) engine: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SignatureArgs {
-    /// What `cosign download signature` wrote: the image is put on the list only if it is signed
+    /// Output of `cosign download signature`; the image is added only if the signature is valid
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(crate) signature: Option<PathBuf>,
     /// The public key (PEM, ECDSA over P-256) that must have made the signature
@@ -37,7 +37,7 @@ pub(crate) struct SignatureArgs {
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-Only images on this list are run, by the digest they had when they were put on it. Nothing is ever pulled.
+Ringfence runs only images on this list, by the digest that they had when they were added. It never pulls an image.
 
 Examples:
   ringfence image add dev localhost/debian:12              (the engine must have it)
@@ -45,7 +45,7 @@ Examples:
   ringfence image build dev rootfs.tar
   ringfence run --backend container --image dev -- make test")]
 pub(crate) enum ImageCommand {
-    /// What is on the list, and whether the engine has it
+    /// List the images, and whether the engine has them
     List {
         #[command(flatten)]
         engine: EngineArgs,
@@ -53,29 +53,29 @@ pub(crate) enum ImageCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Put an image of the engine on the list, pinned by its digest
+    /// Add an image of the engine to the list, pinned by its digest
     Add {
         name: ImageName,
-        /// How the engine knows it: a name with a tag, or a digest
+        /// The image in the engine: a name with a tag, or a digest
         reference: String,
         #[command(flatten)]
         signature: SignatureArgs,
         #[command(flatten)]
         engine: EngineArgs,
     },
-    /// Does the engine have what is on the list? Without a name: all of it
+    /// Check that the engine has exactly the listed image [default: all images]
     Verify {
         name: Option<ImageName>,
         #[command(flatten)]
         engine: EngineArgs,
     },
-    /// Make an image from a tar archive of a root file system, and put it on the list
+    /// Build an image from a tar archive of a root file system, and add it to the list
     Build {
         name: ImageName,
         archive: PathBuf,
         #[command(flatten)]
         engine: EngineArgs,
     },
-    /// Take an image off the list; the engine keeps it
+    /// Remove an image from the list; the engine keeps it
     Rm { name: ImageName },
 }

@@ -110,7 +110,7 @@ pub(crate) enum SessionCommand {
     End {
         #[command(flatten)]
         place: PolicyArgs,
-        /// Its name
+        /// The name of the session
         name: String,
     },
 }
