@@ -1,4 +1,6 @@
 //! The command line: argv, environment, terminal, exit codes. No crate below reads any of them.
+//!
+//! What it is not: it decides nothing about an agent's call, and has no other way to an effect than the runtime or the daemon.
 
 mod approval;
 mod args;

@@ -1,4 +1,7 @@
 //! A blocking client of the daemon: sends the request of one method and returns its response.
+//!
+//! What it is not: it reads no environment and searches for no socket and no token. Its caller has both, and the daemon decides
+//! what they allow.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -4,6 +4,9 @@
 //! bytes into a method and a request. Effects go through the runtime's pipeline, so the daemon has none that `ringfence
 //! run` does not have.
 //!
+//! What it is not: it reads no environment and no policy file, and evaluates no policy. A [`PolicyProvider`] gives it the policy of
+//! a session, and the runtime evaluates it.
+//!
 //! The attacker controls everything that arrives on a session socket, and may connect to the operators' socket.
 
 mod admit;

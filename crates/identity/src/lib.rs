@@ -3,6 +3,9 @@
 //! Start reading at [`Identities`]. A secret is shown once, to its holder; the store keeps its digest. Rights only
 //! narrow from one credential to the next ([`ringfence_types::Rights`]).
 //!
+//! What it is not: it knows neither the methods of the daemon, which checks rights against them, nor the ledger behind an
+//! [`AuditSink`].
+//!
 //! INVARIANT: no change without a record. The [`AuditSink`] records inside the transaction that changes the store; if
 //! it fails, the change is rolled back.
 //!

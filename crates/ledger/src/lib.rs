@@ -4,6 +4,8 @@
 //! SHA-256 of itself and of the previous row, so a change breaks every later row. At intervals a [`Checkpoint`] in the chain is
 //! signed. `docs/ledger.md` has the format and how to check it with `sqlite3` and `sha256sum` alone.
 //!
+//! What it is not: it does not know when an event is due. Its callers, the runtime above all, decide what they record.
+//!
 //! INVARIANT: a [`Receipt`] exists only after its record is on disk (fsynced). The pipeline needs one before it launches anything,
 //! so code cannot express an effect without a record.
 //!

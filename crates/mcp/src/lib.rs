@@ -1,5 +1,6 @@
-//! The MCP interface, over standard streams and HTTP: tools, their input, and the form of results. The servers in `cli` and
-//! `daemon` execute the tools.
+//! The MCP interface, over standard streams and HTTP: tools, their input, and the form of results.
+//!
+//! What it is not: it executes nothing. The servers in `cli` and `daemon` execute the tools.
 //!
 //! The attacker controls every argument of every tool.
 

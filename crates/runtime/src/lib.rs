@@ -2,6 +2,9 @@
 //!
 //! Start reading at [`pipeline`]. Only this crate knows the order of policy, ledger and sandbox; they do not
 //! know each other.
+//!
+//! What it is not: it makes no decision, `authz` does. It reads no environment and writes to no terminal; the program that
+//! opens a [`Runtime`] gives it a [`HostSetup`].
 
 pub mod approvals;
 mod command_env;

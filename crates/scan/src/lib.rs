@@ -7,7 +7,7 @@
 //! A [`Scanner`] is built once. A [`ScanStream`] takes chunks and returns clean bytes and [`Finding`]s; the result does not depend
 //! on the chunk boundaries. Memory and time per byte are bounded for every input.
 //!
-//! The scanner does not decide what happens to a finding.
+//! What it is not: it opens no file, and does not decide what happens to a finding.
 
 mod allowlist;
 mod argv;

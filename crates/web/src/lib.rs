@@ -1,4 +1,7 @@
-//! Checks of every HTTP request before authentication: its `Host`, the page that sent it, and the form of its credential. No I/O.
+//! What HTTP on TCP needs because of browsers: checks of every request before authentication (its `Host`, the page that sent it,
+//! the form of its credential), the headers of every response, and the certificate.
+//!
+//! What it is not: it opens no socket and authenticates no client. No I/O.
 //!
 //! The attacker controls every byte of a request, and the pages that are open in a browser on this machine. A page of another site
 //! can make a browser send requests to loopback, also under its own name that resolves there (DNS rebinding).
