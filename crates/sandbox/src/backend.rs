@@ -1,4 +1,6 @@
 //! How a sandbox is made: one module per backend, all through the same launcher.
+//!
+//! `seatbelt` is no backend yet: it builds the text and arguments for macOS, and nothing starts it.
 
 pub(crate) mod bubblewrap;
 pub(crate) mod container;

@@ -9,7 +9,8 @@ use crate::workspace::words;
 use crate::{CallCeiling, UnknownKeyword};
 
 words! {
-    /// How a sandbox is made. A later one is weaker: policies compare them by this order.
+    /// How a sandbox is made. A later one is weaker, and policy layers compare them by this order. Only `container` is compared
+    /// apart from it, because it has another system around it.
     Backend("backend") {
         Native = "native",
         Bubblewrap = "bubblewrap",

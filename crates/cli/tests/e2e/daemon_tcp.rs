@@ -383,7 +383,7 @@ fn c32_tokens_are_made_and_ended_over_the_interface_and_never_wider() {
     assert_eq!(served.with(token, "GET /v1/whoami", &Value::Null).status, 401);
 }
 
-/// D9 of peers.md, C-38: a session hands a part of its rights on, and only ever less.
+/// A session hands a part of its rights on, and only ever less.
 #[test]
 fn a_session_hands_on_a_token_that_only_narrows() {
     let served = Served::new("");

@@ -1,5 +1,5 @@
 //! Every method, by every way there is to ask for it: at the door of a session, on a WebSocket, over gRPC. What HTTP at the socket
-//! and on TCP says is in `daemon_matrix.rs`; here the same table decides.
+//! and on TCP says is in `daemon_authorization_matrix.rs`; here the same table decides.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;

@@ -316,7 +316,7 @@ fn narrowed(
     }
 }
 
-/// Performs a request and returns its result. Streams are made by the transports.
+/// Performs a request and returns its result. Streams, and values that may take long, are made in `calls::handle`.
 pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: AuthorizedRequest) -> Result<Value, ApiError> {
     let method = admitted.request.method();
     let mut done = perform_now(daemon, admitted);

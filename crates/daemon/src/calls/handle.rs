@@ -1,5 +1,5 @@
-//! Handles one method call. Every transport calls this and nothing else, so a method of the table exists on all of
-//! them.
+//! Handles one method call. Every transport calls [`ask`], so a method of the table exists on all of them. File transfers, logins
+//! and MCP tools need more than one answer and call [`admit`] themselves.
 
 use std::collections::HashSet;
 use std::sync::Arc;
