@@ -1,3 +1,5 @@
+//! Startup flags that weaken a guarantee, and what is refused without them.
+
 use ringfence_types::{Backend, PolicyLayer, Profile, Refusal, RefusalCode, RuleId};
 
 use crate::refusal_ext::{RefusalExt as _, refuse};

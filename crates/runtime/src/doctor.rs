@@ -40,7 +40,7 @@ pub struct BackendReport {
     pub hint: Option<String>,
 }
 
-/// The backends that `run` may choose by itself.
+/// The backends that `run` may choose by itself: those of `LADDER` in `effect/exec/start.rs`.
 pub const TRIED: [Backend; 3] = [Backend::Native, Backend::Bubblewrap, Backend::Landlock];
 
 /// Starts each backend once, in an empty workspace below `base`.

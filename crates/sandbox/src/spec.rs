@@ -1,3 +1,5 @@
+//! The specification of a sandbox and of a command in it: everything that the runtime tells this crate.
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

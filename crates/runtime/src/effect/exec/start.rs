@@ -1,3 +1,5 @@
+//! Starts the sandbox of a session or of one call: which backend, on what floor, from what specification.
+
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
