@@ -1,4 +1,4 @@
-//! The specification of a sandbox and of a command in it: everything that the runtime tells this crate.
+//! The specification of a sandbox and of a command in it: everything that the runtime gives this crate.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
