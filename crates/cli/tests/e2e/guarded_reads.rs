@@ -90,6 +90,10 @@ fn git_prints_no_tracked_file_of_another_root_or_without_an_index() {
         world.run(&["--profile", "guarded"], command).expect(126).says("git.content");
         assert!(prints(&world, "workspace", command), "the control: {command:?}");
     }
+    // A repository without commits has no index either, and nothing to print.
+    let new = World::new();
+    new.git(&new.workspace, &["init", "-q"]);
+    new.run(&["--profile", "guarded"], &["git", "diff"]).expect(0);
 }
 
 #[test]

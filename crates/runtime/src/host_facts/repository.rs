@@ -55,7 +55,7 @@ pub(super) fn tracked(dir: &Path, inside: &Inside) -> io::Result<Vec<PathBuf>> {
             Err(_) => None,
         };
         match found {
-            Some(git) => return tracked_in(&inside.host(&git)?, above),
+            Some(git) => return tracked_in(inside, &git, above),
             None if recognised(inside, above)? => return Err(io::Error::other("there is no checkout")),
             None => {}
         }
@@ -65,13 +65,33 @@ pub(super) fn tracked(dir: &Path, inside: &Inside) -> io::Result<Vec<PathBuf>> {
 
 /// Absolute paths of the files in the index of `git`. Git prints files of its commits, which an index can lack: one that was
 /// moved aside, or that names a directory in place of its files.
-fn tracked_in(git: &Path, worktree: &Path) -> io::Result<Vec<PathBuf>> {
-    fs::symlink_metadata(git.join("index"))?;
-    let tracked = git_index::tracked(git)?;
+fn tracked_in(inside: &Inside, git: &Path, worktree: &Path) -> io::Result<Vec<PathBuf>> {
+    let host = inside.host(git)?;
+    if let Err(missing) = fs::symlink_metadata(host.join("index")) {
+        // A repository without commits has no index, and nothing to print.
+        let objects = common_directory(inside, git)?.join("objects");
+        return if has_no_objects(&objects)? { Ok(Vec::new()) } else { Err(missing) };
+    }
+    let tracked = git_index::tracked(&host)?;
     if tracked.iter().any(|path| path.as_os_str().as_bytes().ends_with(b"/")) {
         return Err(io::Error::other("the index names directories"));
     }
     Ok(tracked.into_iter().map(|path| worktree.join(path)).collect())
+}
+
+/// Whether an object store is as `git init` makes it. A list of other stores is an entry in it, and a link leads to another.
+fn has_no_objects(objects: &Path) -> io::Result<bool> {
+    if !fs::symlink_metadata(objects)?.is_dir() {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(objects)? {
+        let entry = entry?;
+        let is_part = ["info", "pack"].iter().any(|name| entry.file_name() == *name);
+        if !is_part || !entry.file_type()?.is_dir() || fs::read_dir(entry.path())?.next().is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 struct RepositorySearch<'i> {

@@ -317,6 +317,39 @@ fn a_repository_is_recognised_where_git_recognises_it() {
     assert!(machine(Vec::new()).git_tracked(&bench.path("r")).is_some());
 }
 
+/// Without an index git prints files of commits that it finds elsewhere.
+#[test]
+fn only_a_repository_without_objects_needs_no_index() {
+    let bench = Bench::new();
+    bench.repository("full");
+    let tracked = |name: &str| machine(Vec::new()).git_tracked(&bench.path(name));
+    type Change = fn(&Bench, &Path);
+    let elsewhere: [(&str, Change); 4] = [
+        ("common", |bench, git| {
+            fs::write(git.join("commondir"), bench.path("full/.git").as_os_str().as_bytes()).unwrap()
+        }),
+        ("alternates", |bench, git| {
+            let store = bench.path("full/.git/objects");
+            fs::write(git.join("objects/info/alternates"), store.as_os_str().as_bytes()).unwrap();
+        }),
+        ("linked", |bench, git| {
+            fs::remove_dir_all(git.join("objects")).unwrap();
+            symlink(bench.path("full/.git/objects"), git.join("objects")).unwrap();
+        }),
+        ("packs", |bench, git| {
+            fs::remove_dir(git.join("objects/pack")).unwrap();
+            symlink(bench.path("full/.git/objects/pack"), git.join("objects/pack")).unwrap();
+        }),
+    ];
+    for (name, change) in elsewhere {
+        fs::create_dir(bench.path(name)).unwrap();
+        bench.git(name, &["init", "-q"]);
+        assert_eq!(tracked(name), Some(Vec::new()), "{name}");
+        change(&bench, &bench.path(name).join(".git"));
+        assert_eq!(tracked(name), None, "{name}");
+    }
+}
+
 fn link(target: &str, name: &Path) {
     let _absent = fs::remove_file(name);
     symlink(target, name).unwrap();
