@@ -70,7 +70,7 @@ fn c7_a_script_that_the_same_command_writes_to_is_bound() {
     }
 }
 
-/// Nobody can say what a script has that the command changes before it runs: the prompt says so, and nothing is stored.
+/// No digest covers a script that the command changes before it runs: the prompt says so, and nothing is stored.
 #[test]
 fn c7_a_script_that_is_changed_first_is_named_as_not_bound_and_gets_no_grant() {
     let world = World::new();
