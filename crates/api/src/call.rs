@@ -170,9 +170,13 @@ pub struct ResizeCall {
     pub size: TerminalSize,
 }
 
-/// An empty response.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Empty {}
+/// That it was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Empty {
+    /// Why the record of it follows only when the ledger can be written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_error: Option<String>,
+}
 
 /// State and result of a call.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

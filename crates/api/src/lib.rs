@@ -30,7 +30,7 @@ pub use health::*;
 pub use identity::*;
 pub use methods::{
     AuditRule, DrainBehavior, HttpVerb, Method, MethodAccess, MethodTarget, Request, RequestBodyKind,
-    ResponseKind, Route,
+    Response, ResponseKind, Route,
 };
 pub use openapi::openapi;
 pub use ringfence_types::{Scope, ScopeSet};

@@ -18,6 +18,7 @@ mod init;
 mod leaks;
 mod logging;
 mod mcp;
+mod operator_api;
 mod output;
 mod own;
 mod panic_hook;

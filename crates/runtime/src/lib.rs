@@ -20,6 +20,7 @@ pub mod images;
 mod leaks;
 mod memory_budget;
 mod observer;
+pub mod operator_api;
 pub mod operator_file;
 mod outbound_redaction;
 pub mod pipeline;

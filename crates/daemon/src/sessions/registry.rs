@@ -365,6 +365,7 @@ impl OpenSession {
             calls: 0,
             timeout_s: request.timeout_s,
             idle_timeout_s: request.idle_timeout_s,
+            record_error: None,
         };
         let live = LiveSession::new(daemon, self, card, request.environment, terms);
         Ok((Arc::new(live), known))

@@ -62,9 +62,9 @@ impl HttpMcpServer {
         let answered = async {
             let value = serde_json::to_value(request).map_err(|error| internal(&error))?;
             match ask(&self.visitor.line.daemon, self.visitor.arrived(R::METHOD, value)).await? {
-                MethodResponse::Value(value, scale) => {
+                MethodResponse::Value(response, scale) => {
                     self.visitor.keep(scale);
-                    serde_json::from_value(value).map_err(|error| internal(&error))
+                    R::answer(*response).ok_or_else(|| no_sense("this is another method"))
                 }
                 MethodResponse::Stream(..) => Err(no_sense("this is a stream")),
             }
