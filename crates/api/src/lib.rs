@@ -29,7 +29,7 @@ pub use file::*;
 pub use health::*;
 pub use identity::*;
 pub use methods::{
-    AuditRule, DrainBehavior, HttpVerb, Method, MethodAccess, MethodTarget, Request, RequestBodyKind,
+    Api, AuditRule, DrainBehavior, HttpVerb, Method, MethodAccess, MethodTarget, Request, RequestBodyKind,
     Response, ResponseKind, Route,
 };
 pub use openapi::openapi;

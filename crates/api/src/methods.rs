@@ -131,8 +131,17 @@ pub trait ApiRequest: DeserializeOwned + JsonSchema + Into<Request> + Send {
     const METHOD: Method;
     type Answer: JsonSchema + DeserializeOwned + Send;
 
-    /// The answer, if the response is one of this method.
-    fn answer(response: Response) -> Option<Self::Answer>;
+    /// The answer in a response of this method.
+    fn answer(response: Response) -> Result<Self::Answer, ApiError>;
+}
+
+/// Performs the methods of the table, in this process or as a client of the daemon. Only what performs a method has an effect, and
+/// it takes the pipeline.
+pub trait Api {
+    fn call<R: ApiRequest + Serialize>(
+        &self,
+        request: R,
+    ) -> impl Future<Output = Result<R::Answer, ApiError>>;
 }
 
 /// Types of a method, for the schema generator.
@@ -222,8 +231,11 @@ macro_rules! methods {
             const METHOD: Method = Method::$method;
             type Answer = $answer;
 
-            fn answer(response: Response) -> Option<Self::Answer> {
-                match response { Response::$method(answer) => Some(answer), _ => None }
+            fn answer(response: Response) -> Result<Self::Answer, ApiError> {
+                match response {
+                    Response::$method(answer) => Ok(answer),
+                    _ => Err(ApiError::new(ErrorCode::Internal, "this is the response of another method")),
+                }
             }
         }
 

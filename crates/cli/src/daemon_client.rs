@@ -116,9 +116,10 @@ pub(crate) fn failed(error: &ClientError) -> ExitCode {
             })
         }
         ClientError::Connect { .. } => error::failed(error, Some("`ringfence serve` starts one")),
-        ClientError::Json(_) => {
-            error::failed_text(&error.to_string(), Some("the daemon has another version: restart it with this one"))
-        }
+        ClientError::Json(_) => error::failed_text(
+            &error.to_string(),
+            Some("the daemon has another version: restart it with this one"),
+        ),
         error => error::failed(error, None),
     }
 }

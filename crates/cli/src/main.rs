@@ -26,7 +26,6 @@ mod policy_resolution;
 mod redactor;
 mod secret_input;
 mod shell_prefix;
-mod signals;
 mod spill;
 mod status;
 mod surroundings;

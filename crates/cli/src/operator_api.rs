@@ -3,8 +3,8 @@
 
 use std::process::ExitCode;
 
+use ringfence_api::ErrorCode;
 use ringfence_api::methods::ApiRequest;
-use ringfence_api::{ApiError, ErrorCode};
 use ringfence_authz::env::ApproverPresence;
 use ringfence_client::ClientError;
 use ringfence_runtime::operator_api::{MethodError, OwnerApi};
@@ -43,10 +43,7 @@ impl OperatorApi {
     pub(crate) fn call<R: ApiRequest + Serialize>(&self, request: R) -> Result<R::Answer, OperatorApiError> {
         match self {
             Self::Daemon(daemon) => Ok(daemon.call(&request)?),
-            Self::Here(owner) => {
-                let other = || ApiError::new(ErrorCode::Internal, "this is the response of another method");
-                Ok(R::answer(owner.perform(request.into())?).ok_or_else(other).map_err(MethodError::from)?)
-            }
+            Self::Here(owner) => Ok(R::answer(owner.perform(request.into())?).map_err(MethodError::from)?),
         }
     }
 }

@@ -221,9 +221,7 @@ fn read<M: MapsToRequest>(bytes: &[u8]) -> Result<Value, ApiError> {
 }
 
 fn write<M: MapsToRequest>(response: Response) -> Result<Vec<u8>, ApiError> {
-    let other = || ApiError::new(ErrorCode::Internal, "this is the response of another method");
-    let answer = M::Request::answer(response).ok_or_else(other)?;
-    Ok(M::Answer::try_from(answer)?.encode_to_vec())
+    Ok(M::Answer::try_from(M::Request::answer(response)?)?.encode_to_vec())
 }
 
 #[cfg(test)]

@@ -78,12 +78,12 @@ become_message! {
     api::GrantList => GrantList, |api::GrantList { grants }| Self { grants: all(grants)? };
     api::GrantsRevoked => GrantsRevoked, |api::GrantsRevoked { grants }| Self { grants };
     // The length is that of the content.
-    api::FileContent => FileContent, |api::FileContent { transaction, bytes: _, content }| Self {
+    api::FileContent => FileContent, |api::FileContent { transaction, bytes: _, content, details: _ }| Self {
         transaction,
         content: content.bytes()?,
     };
-    api::WriteResult => FileWritten, |api::WriteResult { transaction, bytes }| Self { transaction, bytes };
-    api::DirectoryListing => DirectoryListing, |api::DirectoryListing { transaction, entries }| Self { transaction, entries: all(entries)? };
+    api::WriteResult => FileWritten, |api::WriteResult { transaction, bytes, details: _ }| Self { transaction, bytes };
+    api::DirectoryListing => DirectoryListing, |api::DirectoryListing { transaction, entries, details: _ }| Self { transaction, entries: all(entries)? };
     api::DirectoryEntry => DirectoryEntry, |api::DirectoryEntry { name, kind }| Self { name: name.bytes()?, kind: kind.to_string() };
     api::FileInfo => FileStatus, |api::FileInfo { transaction, kind, bytes, mode, modified }| Self {
         transaction,
@@ -99,14 +99,14 @@ become_message! {
         sha256,
         content: content.bytes()?,
     };
-    api::FetchResult => FetchResult, |api::FetchResult { transaction, status, url, headers, body }| Self {
+    api::FetchResult => FetchResult, |api::FetchResult { transaction, status, url, headers, body, details: _ }| Self {
         transaction,
         url,
         status: status.into(),
         headers: headers.into_iter().map(|(name, value)| v1::HttpHeader { name, value }).collect(),
         body: body.bytes()?,
     };
-    api::ExplainResult => Explanation, |api::ExplainResult { decision, rule, reason, hint }| Self { decision, rule: rule.map(String::from), reason, hint };
+    api::ExplainResult => Explanation, |api::ExplainResult { decision, rule, reason, hint, details: _ }| Self { decision, rule: rule.map(String::from), reason, hint };
     api::TokenList => TokenList, |api::TokenList { tokens }| Self { tokens_json: texts(&tokens) };
     api::MintedToken => MintedToken, |api::MintedToken { token, secret }| Self { token_json: json(&token), secret };
     api::Empty => IdentityDone, |api::Empty { record_error: _ }| Self {};
@@ -185,6 +185,7 @@ fn call(info: api::CallInfo) -> Result<v1::Call, ApiError> {
         notice,
         leaks,
         record_error,
+        details: _,
     } = info;
     let state = match state {
         api::CallState::Running => v1::CallState::Running,

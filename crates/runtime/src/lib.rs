@@ -32,6 +32,8 @@ mod quota;
 mod sandbox_rules;
 pub mod secrets;
 mod session;
+pub mod session_api;
+mod signal_pipes;
 pub mod tls;
 mod workspace;
 
@@ -48,6 +50,7 @@ pub use session::{
     AbandonedSessions, AgentSession, HostSetup, OpenSessionError, PolicySource, Runtime, SessionShared,
     SessionSpec, Toolchain, end_abandoned, end_session,
 };
+pub use signal_pipes::{SignalPipes, signal_of};
 pub use workspace::Workspace;
 
 /// What callers need from the crates below.

@@ -71,12 +71,10 @@ impl ApprovalClient {
     fn operator(&self, need: OperatorRequirement, purpose: &str) -> Result<Principal, ExitCode> {
         match &self.api {
             OperatorApi::Daemon(_) => approval::require(&self.environment, need, purpose),
-            OperatorApi::Here(owner) => {
-                approval::authenticate(&self.environment, need).map_err(|refusal| {
-                    approval::record(owner.runtime(), &refusal, purpose);
-                    error::refused(&refusal)
-                })
-            }
+            OperatorApi::Here(owner) => approval::authenticate(&self.environment, need).map_err(|refusal| {
+                approval::record(owner.runtime(), &refusal, purpose);
+                error::refused(&refusal)
+            }),
         }
     }
 
@@ -151,8 +149,8 @@ impl ApprovalClient {
         }
         let say = meant(approve, &question.request)?;
         let waiting = ShownApproval::new(&self.api, &question.request);
-        let confirmed = ControllingTerminal::new(&self.environment)
-            .confirmed(&waiting, &meaning(&say, &question));
+        let confirmed =
+            ControllingTerminal::new(&self.environment).confirmed(&waiting, &meaning(&say, &question));
         if let Some(decision) = waiting.decided() {
             return Err(not_counted_text(&approval::told(&decision)));
         }

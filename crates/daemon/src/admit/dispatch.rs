@@ -344,9 +344,13 @@ fn perform_now(daemon: &Arc<Daemon>, admitted: AuthorizedRequest) -> Result<Resp
         }
         Request::SessionShow(request) => Response::SessionShow(shown(daemon, &caller, &request.session)?),
         Request::SessionStop(request) => Response::SessionStop(stopped(daemon, found(live)?, &request)),
-        Request::SessionReportActivity(request) => Response::SessionReportActivity(report(daemon, &caller, &*found(live)?, &request)?),
+        Request::SessionReportActivity(request) => {
+            Response::SessionReportActivity(report(daemon, &caller, &*found(live)?, &request)?)
+        }
         Request::ApprovalList(_) => Response::ApprovalList(approvals::list(daemon, &caller)?),
-        Request::ApprovalShow(request) => Response::ApprovalShow(approvals::show(daemon, &caller, &request.id)?),
+        Request::ApprovalShow(request) => {
+            Response::ApprovalShow(approvals::show(daemon, &caller, &request.id)?)
+        }
         Request::ApprovalAnswer(request) => {
             Response::ApprovalAnswer(approvals::answer(daemon, &caller, known.as_ref(), request)?)
         }

@@ -279,8 +279,8 @@ impl PendingResponse {
             Ok(MethodResponse::Stream(items, _)) => items,
             Ok(MethodResponse::Value(response, scale)) => {
                 let text = scale.message(json_rpc::answer(&self.id, Ok(response)).into()).await;
-                let text = text
-                    .unwrap_or_else(|error| json_rpc::failed(&self.id, &counted(&line, error)).into());
+                let text =
+                    text.unwrap_or_else(|error| json_rpc::failed(&self.id, &counted(&line, error)).into());
                 return self.put(text).await;
             }
             Err(error) => return self.say(json_rpc::failed(&self.id, &error)).await,

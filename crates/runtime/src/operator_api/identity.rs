@@ -59,9 +59,7 @@ pub fn perform(
         Request::OperatorRemove(request) => {
             Response::OperatorRemove(operator(identities.remove_operator(by, &request.name)?))
         }
-        Request::PairingList(_) => {
-            Response::PairingList(PairingList { pairings: identities.pairings()? })
-        }
+        Request::PairingList(_) => Response::PairingList(PairingList { pairings: identities.pairings()? }),
         Request::PairingApprove(request) => {
             let pairing = waiting(identities, &request.code)?;
             let pairing = identities.approve_pairing(by, &pairing.id, request.rights)?;

@@ -52,10 +52,7 @@ impl ApprovalClient {
             return Ok(Some(terms));
         };
         let settings = policy_resolution::settings(&self.environment, owner.runtime().setup(), None)?;
-        Ok(Some(ReplyTerms {
-            expires_in_ms: settings.approvals.grant_lifetime.map(|time| time.0),
-            ..terms
-        }))
+        Ok(Some(ReplyTerms { expires_in_ms: settings.approvals.grant_lifetime.map(|time| time.0), ..terms }))
     }
 }
 

@@ -72,13 +72,11 @@ impl ApprovalWatcher {
             pending => pending.map_err(|error| error.told(FAILED))?.approvals,
         };
         let is_open = |id: &str| pending.iter().any(|question| question.id == id);
-        let (still, closed): (Vec<Approval>, Vec<Approval>) = std::mem::take(&mut self.open)
-            .into_iter()
-            .partition(|question| is_open(&question.id));
+        let (still, closed): (Vec<Approval>, Vec<Approval>) =
+            std::mem::take(&mut self.open).into_iter().partition(|question| is_open(&question.id));
         self.open = still;
         closed.iter().for_each(|question| self.closed(question));
-        let is =
-            |one: &Approval, other: &Approval| one.id == other.id;
+        let is = |one: &Approval, other: &Approval| one.id == other.id;
         // An approval that was orphaned since is shown again.
         let known = |question: &Approval| {
             self.open.iter().any(|open| is(open, question) && open.orphaned == question.orphaned)

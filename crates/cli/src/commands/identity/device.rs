@@ -75,11 +75,7 @@ fn pair(desk: &IdentityClient, label: &str, wants: Rights, out: &Path) -> Result
     kept
 }
 
-fn paired(
-    desk: &IdentityClient,
-    label: &str,
-    wants: Rights,
-) -> Result<(DeviceKey, MintedToken), ExitCode> {
+fn paired(desk: &IdentityClient, label: &str, wants: Rights) -> Result<(DeviceKey, MintedToken), ExitCode> {
     let key = DeviceKey::random().map_err(|error| failed(&error.into()))?;
     let offered = to_sign(desk.ask(RequestPairing { label: label.to_owned(), key: key.public(), wants })?)?;
     let (subject, nonce, signature) = proof(&key, ProofPurpose::Pair, &offered);

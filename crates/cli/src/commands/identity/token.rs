@@ -59,9 +59,7 @@ pub(super) fn reveal(minted: MintedToken, form: OutputFormat) {
     let MintedToken { token, secret } = minted;
     let secret = Zeroizing::new(secret);
     match form {
-        OutputFormat::Json => {
-            print_json(&TokenSecretJson { schema: 1, token: &token, secret: &secret })
-        }
+        OutputFormat::Json => print_json(&TokenSecretJson { schema: 1, token: &token, secret: &secret }),
         OutputFormat::Text => {
             note!("ringfence: {}: {}", token.id, summary(&token));
             note!("  the token is shown only once");
