@@ -53,17 +53,17 @@ type ToolResult = Result<CallToolResult, CallToolResult>;
 
 /// Performs a tool with the arguments of a client.
 pub async fn perform(session: &impl ToolSession, tool: BuiltinTool, arguments: &Value) -> CallToolResult {
-    let call = ToolCall { session, tool };
+    let call = ToolUse { session, tool };
     call.perform(arguments).await.unwrap_or_else(|instead| instead)
 }
 
 /// One use of a tool.
-struct ToolCall<'s, S> {
+struct ToolUse<'s, S> {
     session: &'s S,
     tool: BuiltinTool,
 }
 
-impl<S: ToolSession> ToolCall<'_, S> {
+impl<S: ToolSession> ToolUse<'_, S> {
     async fn perform(&self, arguments: &Value) -> ToolResult {
         if self.tool.is_judged_by_name() {
             self.session.check_name(self.tool).await.map_err(|error| self.not_done(error))?;

@@ -225,7 +225,8 @@ impl OwnSession<'_, '_, '_> {
 
     /// Runs a file operation or a fetch.
     fn touch(&self, call: Call, content: &[u8]) -> Result<EffectResult, ApiError> {
-        let (settled, ..) = self.settle(call, StdinSource::Bytes(content));
+        let stdin = if content.is_empty() { StdinSource::Empty } else { StdinSource::Bytes(content) };
+        let (settled, ..) = self.settle(call, stdin);
         let mut said = details(&settled).map(|details| *details).unwrap_or_default();
         let unrecorded = settled.record_error.as_deref().map(result::unrecorded);
         result::note(&mut said, settled.notice.into_iter().chain(unrecorded));
