@@ -227,8 +227,12 @@ impl CommandEvaluator<'_> {
     /// `HEAD:.env`. A revision may have colons of its own (`HEAD@{12:30}:.env`): the path is behind any of them.
     fn blobs(&mut self, frame: &CommandContext, text: &[u8]) {
         const MOST: usize = 8;
-        let colons = text.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at);
-        for path in colons.take(MOST).filter_map(|at| text.get(at + 1..)) {
+        let colons: Vec<usize> =
+            text.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at).collect();
+        if colons.len() > MOST {
+            return self.push(frame, super::git_content::unknown_file());
+        }
+        for path in colons.into_iter().filter_map(|at| text.get(at + 1..)) {
             self.blob(frame, path);
         }
     }
@@ -248,7 +252,7 @@ impl CommandEvaluator<'_> {
 
     /// Where a path of a commit may begin: at the top of a repository, which may be any directory from the workspace down to
     /// where the command works. `./x` and `../x` begin at one of these too.
-    fn tops(&self, frame: &CommandContext) -> Vec<PathBuf> {
+    pub(super) fn tops(&self, frame: &CommandContext) -> Vec<PathBuf> {
         let workspace = self.scene.workspace();
         let mut tops = vec![workspace.to_owned()];
         for dir in frame.place.candidates() {

@@ -97,6 +97,8 @@ pub(super) enum Reason {
     Index,
     /// A list of conflicts like that.
     Conflicts,
+    /// A list of git's own files that names others.
+    Names,
     /// A checkout in a git directory.
     InnerCheckout,
     /// A file that is trusted and has another name too.
@@ -122,7 +124,7 @@ impl FindingKind {
                 | Reason::SymbolicRef
                 | Reason::WorktreeLocation,
             ) => RuleId::HeldGitPointer,
-            Self::Entry(Reason::Index | Reason::Conflicts) => RuleId::HeldGitPath,
+            Self::Entry(Reason::Index | Reason::Conflicts | Reason::Names) => RuleId::HeldGitPath,
             Self::Entry(Reason::LegacyRemote | Reason::Alternates) => RuleId::HeldGitRemote,
             Self::Entry(Reason::Attributes) => RuleId::HeldGitAttributes,
             Self::Entry(
@@ -154,7 +156,7 @@ impl FindingKind {
             }
             Self::Entry(Reason::GitLink) => "a `.git` that is a link can lead git anywhere",
             Self::Entry(Reason::LegacyRemote) => "git would fetch and push where it says",
-            Self::Entry(Reason::Alternates) => "it leads to objects in a place that only commands write",
+            Self::Entry(Reason::Alternates) => "it leads to objects outside the workspace",
             Self::Entry(Reason::Attributes) => {
                 "it chooses which programs of your git configuration run on which files"
             }
@@ -196,6 +198,7 @@ impl FindingKind {
             Self::Entry(Reason::Conflicts) => {
                 "git would replace or copy files with these names, which are not for commands to change"
             }
+            Self::Entry(Reason::Names) => "it names files elsewhere, which git would read or remove",
             Self::Entry(Reason::InnerCheckout) => "git would check files out into a git directory",
             Self::Entry(Reason::HardLink) => {
                 "a program of the host could change it through its second name; it is a file of its own now"

@@ -13,7 +13,7 @@ pub(super) const MAX_INDEX: u64 = 256 * 1024 * 1024;
 
 /// How long the name of an object is in a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ObjectFormat {
+pub enum ObjectFormat {
     Sha1,
     Sha256,
 }
@@ -30,9 +30,34 @@ impl ObjectFormat {
 /// The shared indexes that an index is based on, by the names of their files. `None` where git could read a path from it that
 /// git itself would not have put there, or where it is no index.
 pub(super) fn checked_index(content: &[u8], format: ObjectFormat) -> Option<Vec<String>> {
+    visit_index(content, format, |_| {})
+}
+
+/// One entry of an index.
+#[derive(Clone, Copy, Debug)]
+pub struct GitIndexEntry<'e> {
+    pub mode: u32,
+    pub path: &'e [u8],
+}
+
+impl GitIndexEntry<'_> {
+    /// Whether git takes the entry for a submodule. It looks at the upper bits alone.
+    pub fn is_submodule(&self) -> bool {
+        const KIND: u32 = 0o170_000;
+        self.mode & KIND == 0o160_000
+    }
+}
+
+/// Shows each entry of an index to `visit`, and returns what [`checked_index`] does.
+pub fn visit_index(
+    content: &[u8],
+    format: ObjectFormat,
+    mut visit: impl FnMut(GitIndexEntry<'_>),
+) -> Option<Vec<String>> {
     let mut entries = IndexEntries::begin(content, format)?;
     while entries.left > 0 {
-        entries.next_entry()?;
+        let mode = entries.next_entry()?;
+        visit(GitIndexEntry { mode, path: &entries.name });
     }
     entries.extensions()
 }
@@ -103,8 +128,11 @@ impl<'c> IndexEntries<'c> {
         })
     }
 
-    fn next_entry(&mut self) -> Option<()> {
+    /// The mode of the entry; `name` is its path then.
+    fn next_entry(&mut self) -> Option<u32> {
         let begin = self.at;
+        // Times, device and inode come first.
+        let mode = number(self.content, begin + 24)?;
         let mut at = begin + 40 + self.format.bytes();
         let flags = u16::from_be_bytes(self.content.get(at..at + 2)?.try_into().ok()?);
         at += if flags & Self::EXTENDED == 0 { 2 } else { 4 };
@@ -130,7 +158,7 @@ impl<'c> IndexEntries<'c> {
         self.at = if self.version == 4 { end + 1 } else { begin + ((end - begin + 8) & !7) };
         self.left -= 1;
         self.starts.push((begin, if kept == 0 { NameForm::Whole } else { NameForm::Continued }));
-        Some(())
+        Some(mode)
     }
 
     /// What follows the entries. Git reads a large index in parts, from where two tables of it say that they begin: the tables

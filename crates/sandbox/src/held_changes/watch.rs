@@ -138,6 +138,7 @@ impl Watch {
         let mut places = Places {
             grounds,
             outside: outside(spec),
+            visible: visible(spec),
             fixed: covered.fixed,
             hooks_of_user: covered.hooks_of_user,
             accepted: BTreeSet::new(),
@@ -300,6 +301,11 @@ impl WatchShared {
 fn outside(spec: &SandboxSpec) -> Vec<PathBuf> {
     let state = spec.registry.parent().map(Path::to_owned);
     real(&state.into_iter().chain([spec.home.clone()]).collect::<Vec<_>>())
+}
+
+fn visible(spec: &SandboxSpec) -> Vec<PathBuf> {
+    let shown = spec.roots.iter().filter(|root| root.access != Access::None);
+    real(&shown.map(|root| root.path.as_path().to_owned()).collect::<Vec<_>>())
 }
 
 pub(super) fn real(paths: &[PathBuf]) -> Vec<PathBuf> {

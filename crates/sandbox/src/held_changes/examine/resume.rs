@@ -49,7 +49,13 @@ impl Examiner<'_> {
     }
 
     /// A file that git wrote to go on with. One that cannot be read is as good as a harmful one.
-    fn state_file(&mut self, state: &Open, name: &str, reason: Reason, is_harmless: impl Fn(&[u8]) -> bool) {
+    pub(super) fn state_file(
+        &mut self,
+        state: &Open,
+        name: &str,
+        reason: Reason,
+        is_harmless: impl Fn(&[u8]) -> bool,
+    ) {
         if !state.has(name) {
             return;
         }
