@@ -252,7 +252,7 @@ impl CommandEvaluator<'_> {
 
     /// Where a path of a commit may begin: at the top of a repository, which may be any directory from the workspace down to
     /// where the command works. `./x` and `../x` begin at one of these too.
-    pub(super) fn tops(&self, frame: &CommandContext) -> Vec<PathBuf> {
+    fn tops(&self, frame: &CommandContext) -> Vec<PathBuf> {
         let workspace = self.scene.workspace();
         let mut tops = vec![workspace.to_owned()];
         for dir in frame.place.candidates() {

@@ -148,8 +148,6 @@ struct Pathspecs {
     /// Whether one of them may mean more than is understood here, so that nothing is limited.
     breadth: SpecBreadth,
     origin: PathOrigin,
-    /// Where paths of the repository may begin.
-    tops: Vec<PathBuf>,
 }
 
 /// Where git begins the paths that it compares with the pathspecs.
@@ -173,7 +171,6 @@ impl Pathspecs {
             excluded: Vec::new(),
             breadth: SpecBreadth::Understood,
             origin: PathOrigin::Top,
-            tops: judge.tops(frame),
         };
         for operand in operands {
             if specs.add(judge, frame, *operand).is_none() {
@@ -220,29 +217,26 @@ impl Pathspecs {
         let below = |spec: &PathBuf| path.starts_with(spec);
         if self.origin == PathOrigin::AnyDirectory {
             // What is excluded at the top is another file in a directory.
-            return !self.is_limited() || self.included.iter().any(|spec| self.may_cover(spec, path));
+            return !self.is_limited() || self.included.iter().any(|spec| may_cover(spec, path));
         }
         (!self.is_limited() || self.included.iter().any(below)) && !self.excluded.iter().any(below)
     }
 }
 
-impl Pathspecs {
-    /// Whether a pathspec covers a file when git begins its path at some directory above it.
-    fn may_cover(&self, spec: &Path, path: &Path) -> bool {
-        self.tops.iter().any(|top| {
-            let relative = |path: &Path| path.strip_prefix(top).map(Path::to_owned).ok();
-            let (Some(spec), Some(path)) = (relative(spec), relative(path)) else { return false };
-            let mut rest = path.components();
-            loop {
-                if rest.as_path().starts_with(&spec) {
-                    return true;
-                }
-                if rest.next().is_none() {
-                    return false;
-                }
+/// Whether a pathspec covers a file when git begins the path of the file at some directory above it. The top of the repository may
+/// be any directory above both.
+fn may_cover(spec: &Path, path: &Path) -> bool {
+    spec.ancestors().skip(1).any(|top| {
+        let relative = |path: &Path| path.strip_prefix(top).map(Path::to_owned).ok();
+        let (Some(spec), Some(path)) = (relative(spec), relative(path)) else { return false };
+        let mut rest = path.components();
+        while !rest.as_path().starts_with(&spec) {
+            if rest.next().is_none() {
+                return false;
             }
-        })
-    }
+        }
+        true
+    })
 }
 
 /// A path that git takes as it is written: without magic, wildcards and escapes.

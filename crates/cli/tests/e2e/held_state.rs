@@ -111,6 +111,13 @@ const ATTACKS: &[StateAttack] = &[
         rule: "held.git-rebase",
     },
     StateAttack {
+        name: "branch of a bisection that is an option",
+        plant: "git bisect start; git bisect bad; echo \"--pathspec-from-file=$OUT/rc\" > .git/BISECT_START",
+        host: "git bisect reset > said 2>&1",
+        sign: "grep -q untouched said",
+        rule: "held.git-rebase",
+    },
+    StateAttack {
         name: "refs that a rebase moves",
         plant: "echo b > b; git add b; git commit -q -m b; C=$(git rev-parse HEAD~1); elsewhere $C; \
                 git rebase -q -i -x false HEAD~1; : > .git/rebase-merge/git-rebase-todo; \

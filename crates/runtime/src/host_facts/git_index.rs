@@ -61,5 +61,7 @@ fn parse(content: &[u8], format: ObjectFormat, filter: EntryFilter) -> Option<Ve
             found.push(PathBuf::from(OsStr::from_bytes(entry.path)));
         }
     })?;
-    Some(found)
+    // In a split index it stands for some entry of the shared one, whose mode may be another.
+    let is_unnamed = |path: &PathBuf| path.as_os_str().is_empty();
+    (filter == EntryFilter::Everything || !found.iter().any(is_unnamed)).then_some(found)
 }

@@ -82,6 +82,8 @@ pub(super) enum Reason {
     StrategyOptions,
     /// Text that older versions of git give to a shell.
     ShellText,
+    /// An option where git has written down a branch.
+    StateOption,
     /// Refs that a rebase moves at its end.
     RebaseRefs,
     /// A ref that stands for a file that is no ref.
@@ -132,6 +134,7 @@ impl FindingKind {
                 | Reason::MergeStrategy
                 | Reason::ApplyOptions
                 | Reason::StrategyOptions
+                | Reason::StateOption
                 | Reason::RebaseRefs
                 | Reason::ShellText,
             ) => RuleId::HeldGitRebase,
@@ -176,6 +179,9 @@ impl FindingKind {
                 "with its options a merge would write any file when `git rebase` goes on"
             }
             Self::Entry(Reason::ShellText) => "older versions of git would execute it in a shell",
+            Self::Entry(Reason::StateOption) => {
+                "git would take it for an option when the operation ends, and read a file that it names"
+            }
             Self::Entry(Reason::RebaseRefs) => {
                 "`git rebase --continue` would write files of the git directory that are no refs"
             }

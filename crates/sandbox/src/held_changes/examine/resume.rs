@@ -22,6 +22,9 @@ impl Examiner<'_> {
         if let Some(sequencer) = self.step(git, "sequencer", Reason::Shortcut) {
             self.state_file(&sequencer, "opts", Reason::MergeStrategy, are_plain_options);
         }
+        // `git bisect reset` hands it to `git checkout`.
+        let no_option = |content: &[u8]| !content.starts_with(b"-");
+        self.state_file(git, "BISECT_START", Reason::StateOption, no_option);
         // Git up to 2.30 evaluates it in a shell.
         self.state_file(git, "BISECT_NAMES", Reason::ShellText, |content| are_quoted_words(content, &[]));
     }
