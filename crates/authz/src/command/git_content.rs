@@ -101,14 +101,21 @@ impl CommandEvaluator<'_> {
     /// what is shown.
     fn printed(&self, path: &Path, specs: &Pathspecs) -> JudgementPart {
         let part = judge_path(self.scene, path, PathIntent::Read);
-        if specs.is_limited() {
+        if specs.is_limited() && specs.name(path) {
             return part;
         }
         let roots = self.scene.permissions.roots.iter();
         let relative = roots.filter_map(|root| path.strip_prefix(root.path.as_path()).ok());
         let relative = relative.min_by_key(|relative| relative.as_os_str().len()).unwrap_or(path);
         let shown = ByteString::from(relative).display();
-        let fix = format!("leave it out: `-- . ':!{shown}'`, or say yes to this one");
+        let fix = match specs.origin {
+            PathOrigin::Top => format!("leave it out: `-- . ':!{shown}'`, or say yes to this one"),
+            PathOrigin::AnyDirectory => {
+                format!(
+                    "name branches or `HEAD~1` instead of digests and directories: `{shown}` may be in them"
+                )
+            }
+        };
         let part = JudgementPart { rule: RuleId::GitContent.into(), ..part };
         part.because("git may print its content, which must not be read").ask(Risk::High, fix)
     }
@@ -213,13 +220,18 @@ impl Pathspecs {
         self.breadth == SpecBreadth::Understood && !self.included.is_empty()
     }
 
+    /// Whether the command names the file, or what holds it.
+    fn name(&self, path: &Path) -> bool {
+        self.included.iter().any(|spec| path.starts_with(spec))
+    }
+
     fn cover(&self, path: &Path) -> bool {
         let below = |spec: &PathBuf| path.starts_with(spec);
         if self.origin == PathOrigin::AnyDirectory {
             // What is excluded at the top is another file in a directory.
             return !self.is_limited() || self.included.iter().any(|spec| may_cover(spec, path));
         }
-        (!self.is_limited() || self.included.iter().any(below)) && !self.excluded.iter().any(below)
+        (!self.is_limited() || self.name(path)) && !self.excluded.iter().any(below)
     }
 }
 

@@ -94,6 +94,7 @@ impl Scene<'_> {
             "modules",
             "objects",
             "refs",
+            "reftable",
             "remotes",
             "rr-cache",
             "worktrees",
