@@ -131,6 +131,36 @@ const ATTACKS: &[PlaceAttack] = &[
         rule: "held.link",
     },
     PlaceAttack {
+        name: "file of the user that a recorded resolution replaces",
+        plant: "RESOLUTION ln -s $OUT l; printf '0123456789012345678901234567890123456789.-1\\tl/rc\\0' > .git/MERGE_RR",
+        host: "git commit -q --allow-empty -m x",
+        sign: "grep -q 'touch mark' $OUT/rc",
+        rule: "held.git-path",
+    },
+    PlaceAttack {
+        name: "file of the user that is kept as a resolution",
+        plant: "RESOLUTION ln -s $OUT/rc l; printf '0123456789012345678901234567890123456789\\tl\\0' > .git/MERGE_RR; \
+                rm $R/postimage",
+        host: "git commit -q --allow-empty -m x",
+        sign: "grep -q untouched .git/rr-cache/*/postimage",
+        rule: "held.git-path",
+    },
+    PlaceAttack {
+        name: "file of the user that becomes a link when git restores it",
+        plant: "RESOLUTION ln -s $OUT l; git add l; rm l; mkdir l; touch l/rc; \
+                printf '0123456789012345678901234567890123456789.-1\\tl/rc\\0' > .git/MERGE_RR",
+        host: "git checkout -q -f -- l; git commit -q --allow-empty -m x",
+        sign: "grep -q 'touch mark' $OUT/rc",
+        rule: "held.git-path",
+    },
+    PlaceAttack {
+        name: "file of the user as the list of submodules",
+        plant: "git init -q lib; cd lib; git commit -q --allow-empty -m x; ln -s $OUT/rc .gitmodules; git clone -q . sub",
+        host: "cd lib && git submodule add ./sub sub",
+        sign: "grep -q submodule $OUT/rc",
+        rule: "held.link",
+    },
+    PlaceAttack {
         name: "commands of a program that works with git",
         plant: "echo 'customCommands: []' > .git/lazygit.yml",
         host: "",
@@ -148,7 +178,7 @@ fn world() -> World {
         "cd $OUT; git init -q --bare hub.git; git init -q -b main private; cd private; echo sesame > key; git add key; \
          git commit -q -m x; git repack -adq; cd .git/objects/pack; for end in idx pack; do cp pack-*.$end pack-x.$end; done; \
          cd $OUT; git init -q --ref-format=reftable tables; git -C tables commit -q --allow-empty -m x; \
-         cp tables/.git/reftable/*.ref tables/.git/reftable/x.ref",
+         cp tables/.git/reftable/*.ref tables/.git/reftable/x.ref; echo untouched > rc",
     )
     .expect(0);
     world
@@ -158,7 +188,9 @@ fn script(world: &World, text: &str) -> String {
     let who = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a GIT_EDITOR=true";
     let out = world.workspace.parent().unwrap().join("out");
     let top = world.workspace.display();
-    let text = text.replace("PACK ", &format!("python3 -c '{ADD_PACK}' "));
+    let resolution = "R=.git/rr-cache/0123456789012345678901234567890123456789; mkdir -p $R; echo untouched > $R/preimage; \
+                      echo touch mark > $R/postimage;";
+    let text = text.replace("RESOLUTION", resolution).replace("PACK ", &format!("python3 -c '{ADD_PACK}' "));
     format!("{who}; OUT={}; TOP={top}; {text}", out.display())
 }
 
@@ -247,6 +279,20 @@ fn places_that_commands_can_see_stay() {
     ] {
         world.git(&world.workspace.join(directory), command);
     }
+}
+
+/// A conflict that a command leaves is resolved on the host, and the resolution is recorded.
+#[test]
+fn resolutions_of_conflicts_of_commands_are_recorded() {
+    let world = world();
+    let plant = "git init -q -b main lib; cd lib; git config rerere.enabled true; echo 1 > f; git add f; git commit -q -m 1; \
+                 git checkout -q -b other; echo 2 > f; git commit -q -a -m 2; git checkout -q main; echo 3 > f; git commit -q -a -m 3; \
+                 git merge other; test -s .git/MERGE_RR";
+    let result = world.run(&["--json"], &["sh", "-c", &script(&world, plant)]).json();
+    assert_eq!(result["held"], Value::Array(Vec::new()), "{result}");
+    assert_eq!(result["exit_code"], 0, "{result}");
+    on_host(&world, "cd lib; echo 4 > f; git commit -q -a -m 4; grep -q 4 .git/rr-cache/*/postimage")
+        .expect(0);
 }
 
 /// What the host has set up with repositories elsewhere is its own.

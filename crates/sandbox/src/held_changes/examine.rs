@@ -1,5 +1,6 @@
 //! Looks at candidates and says what of them would make a program of the host execute something.
 
+mod conflicts;
 mod elsewhere;
 mod objects;
 mod refs;
@@ -601,19 +602,6 @@ impl<'s> Examiner<'s> {
         }
     }
 
-    /// What `rerere` knows of: `git commit` writes what was recorded into files with these names.
-    fn conflicts(&mut self, git: &Open) {
-        const LIST: &str = "MERGE_RR";
-        if !git.has(LIST) {
-            return;
-        }
-        self.only_name(git, LIST);
-        let is_held = |path: &Path| self.scene.is_fixed_in_a_checkout(path);
-        if !git.read(LIST).is_some_and(|content| git_paths::is_plain_conflicts(&content, &is_held)) {
-            self.note(git.entry(LIST, Reason::Conflicts));
-        }
-    }
-
     fn other_system(&mut self, ground: usize, relative: &Path) {
         let Some((parent, name)) = self.parent(ground, relative) else { return };
         let known = other_systems::FILES.iter().find(|(system, _)| name.eq_ignore_ascii_case(system));
@@ -699,6 +687,8 @@ impl<'s> Examiner<'s> {
             }
             _ => return,
         }
+        // Git writes this file of a checkout through a link.
+        let inside = inside || name.eq_ignore_ascii_case(".gitmodules");
         let leads_out = candidate.kind == CandidateKind::Link && self.leads_out(&parent.absolute.join(&name));
         if leads_out {
             self.note(parent.entry(&name, Reason::Link));

@@ -38,6 +38,8 @@ pub(super) fn checked_index(content: &[u8], format: ObjectFormat) -> Option<Vec<
 pub struct GitIndexEntry<'e> {
     pub mode: u32,
     pub path: &'e [u8],
+    /// What `git add` would resolve.
+    pub is_conflict: bool,
 }
 
 impl GitIndexEntry<'_> {
@@ -56,13 +58,15 @@ pub fn visit_index(
 ) -> Option<Vec<String>> {
     let mut entries = IndexEntries::begin(content, format)?;
     while entries.left > 0 {
-        let mode = entries.next_entry()?;
-        visit(GitIndexEntry { mode, path: &entries.name });
+        let EntryBits { mode, flags } = entries.next_entry()?;
+        let is_conflict = flags & IndexEntries::STAGE != 0;
+        visit(GitIndexEntry { mode, path: &entries.name, is_conflict });
     }
     entries.extensions()
 }
 
-/// Whether each conflict of a `MERGE_RR` has a path that git could have put there, and that is not `held`.
+/// Whether each conflict of a `MERGE_RR` has a path that git could have put there, and that is not `held`. Git follows a link on the
+/// way to it.
 pub(super) fn is_plain_conflicts(content: &[u8], is_held: &dyn Fn(&Path) -> bool) -> bool {
     let Some(content) = content.strip_suffix(b"\0") else { return content.is_empty() };
     content.split(|byte| *byte == 0).all(|conflict| {
@@ -104,6 +108,11 @@ struct IndexEntries<'c> {
     starts: Vec<(usize, NameForm)>,
 }
 
+struct EntryBits {
+    mode: u32,
+    flags: u16,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NameForm {
     Whole,
@@ -112,6 +121,7 @@ enum NameForm {
 
 impl<'c> IndexEntries<'c> {
     const EXTENDED: u16 = 0x4000;
+    const STAGE: u16 = 0x3000;
     const LENGTH: u16 = 0x0fff;
 
     fn begin(content: &'c [u8], format: ObjectFormat) -> Option<Self> {
@@ -128,8 +138,8 @@ impl<'c> IndexEntries<'c> {
         })
     }
 
-    /// The mode of the entry; `name` is its path then.
-    fn next_entry(&mut self) -> Option<u32> {
+    /// `name` is the path of the entry then.
+    fn next_entry(&mut self) -> Option<EntryBits> {
         let begin = self.at;
         // Times, device and inode come first.
         let mode = number(self.content, begin + 24)?;
@@ -158,7 +168,7 @@ impl<'c> IndexEntries<'c> {
         self.at = if self.version == 4 { end + 1 } else { begin + ((end - begin + 8) & !7) };
         self.left -= 1;
         self.starts.push((begin, if kept == 0 { NameForm::Whole } else { NameForm::Continued }));
-        Some(mode)
+        Some(EntryBits { mode, flags })
     }
 
     /// What follows the entries. Git reads a large index in parts, from where two tables of it say that they begin: the tables

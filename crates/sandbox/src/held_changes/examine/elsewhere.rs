@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::{Open, Place, Scene, all_names, one_line};
 use crate::git_config;
-use crate::survey::innermost;
+use crate::survey::{innermost, resolved};
 
 /// The path of the `.git` file of a linked worktree.
 pub(super) const LOCATION: &str = "gitdir";
@@ -33,6 +33,23 @@ impl Place<'_> {
         let linked = linked_worktrees(self.scene, &git);
         let located = linked.iter().chain([&git]).filter_map(checkout_of);
         configured_checkouts(&git).into_iter().chain(located).collect()
+    }
+}
+
+impl Place<'_> {
+    /// Where git in this git directory works.
+    pub(super) fn own_checkouts(&self) -> Vec<PathBuf> {
+        let place = innermost(self.scene.grounds, &self.git);
+        let git = place.and_then(|(ground, relative)| Open::at(self.scene, ground, &relative));
+        let Some(git) = git else { return vec![self.git.clone()] };
+        let mut own = configured_checkouts(&git);
+        own.extend(checkout_of(&git));
+        let around = || self.git.parent().map(Path::to_owned);
+        match own.is_empty() {
+            true => around().into_iter().collect(),
+            // One that cannot be told holds no file.
+            false => own.iter().map(|path| resolved(path).unwrap_or_default()).collect(),
+        }
     }
 }
 
