@@ -164,7 +164,7 @@ impl FindingKind {
                 "it chooses which programs of your git configuration run on which files"
             }
             Self::Entry(Reason::Link) => {
-                "the link leads to a place outside the workspace that only commands write"
+                "the link leads to a place that only commands write, or that is closed to them"
             }
             Self::Entry(Reason::OtherSystem) => "version control would execute or obey what it says",
             Self::Entry(Reason::SubversionHook) => "Subversion would execute this hook",
