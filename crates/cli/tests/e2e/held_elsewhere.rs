@@ -113,6 +113,13 @@ const ATTACKS: &[PlaceAttack] = &[
         rule: "held.git-pointer",
     },
     PlaceAttack {
+        name: "worktree whose place is a link",
+        plant: "mkdir -p .git/worktrees/x; ln -s $OUT l; echo $TOP/l > .git/worktrees/x/gitdir",
+        host: "git worktree repair",
+        sign: "test -e $OUT/.git",
+        rule: "held.git-pointer",
+    },
+    PlaceAttack {
         name: "worktree whose place begins at another one",
         plant: "git worktree add -q wt 2>/dev/null; mkdir .git/worktrees/x; echo ../../out/.git > .git/worktrees/x/gitdir",
         host: "cd wt && git worktree repair; cd .. && git worktree repair",

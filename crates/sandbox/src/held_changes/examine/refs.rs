@@ -77,7 +77,7 @@ impl Examiner<'_> {
         }
         self.only_name(linked, LOCATION);
         let content = linked.read(LOCATION);
-        let path = content.as_deref().and_then(one_line);
+        let path = content.as_deref().and_then(|content| one_line(content.trim_ascii_end()));
         let is_foreign = |path: &Path| {
             let places = bases.iter().chain([&linked.absolute]).map(|base| base.join(path));
             places.into_iter().any(|path| self.is_foreign_place(linked, &path))
@@ -91,10 +91,13 @@ impl Examiner<'_> {
     /// What is not there stays as it is: a command has worktrees in its own `/tmp`, and the host those on a disk that it takes
     /// away. The host makes worktrees beside its workspace too, and their `.git` files lead back.
     fn is_foreign_place(&self, git: &Open, path: &Path) -> bool {
-        let checkout = path.parent().and_then(resolved).filter(|checkout| checkout.is_dir());
-        let Some(checkout) = checkout else { return false };
-        let is_own = innermost(self.scene.grounds, &checkout).is_some();
-        if is_own { self.scene.is_in_repository(&checkout) } else { !leads_back(git, &checkout) }
+        let is_foreign = |checkout: &Path| match innermost(self.scene.grounds, checkout) {
+            Some(_) => self.scene.is_in_repository(checkout),
+            None => !leads_back(git, checkout),
+        };
+        // Without `.git` at its end git takes the path itself for that of the worktree.
+        let named = [path.parent(), Some(path)].into_iter().flatten().filter_map(resolved);
+        named.filter(|checkout| checkout.is_dir()).any(|checkout| is_foreign(&checkout))
     }
 }
 
