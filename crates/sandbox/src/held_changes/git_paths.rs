@@ -70,10 +70,26 @@ pub fn visit_index(
 pub(super) fn is_plain_conflicts(content: &[u8], is_held: &dyn Fn(&Path) -> bool) -> bool {
     let Some(content) = content.strip_suffix(b"\0") else { return content.is_empty() };
     content.split(|byte| *byte == 0).all(|conflict| {
-        let at = conflict.iter().position(|byte| *byte == b'\t');
-        let path = at.and_then(|at| conflict.get(at + 1..)).unwrap_or_default();
-        !path.is_empty() && is_plain_path(path) && !is_held(Path::new(OsStr::from_bytes(path)))
+        let at = conflict.iter().position(|byte| *byte == b'\t').unwrap_or(conflict.len());
+        let (id, path) = conflict.split_at(at);
+        let path = path.strip_prefix(b"\t").unwrap_or_default();
+        is_conflict_id(id)
+            && !path.is_empty()
+            && is_plain_path(path)
+            && !is_held(Path::new(OsStr::from_bytes(path)))
     })
+}
+
+/// The digest of a conflict, alone or with the number of a variant. Git skips white space before that number: another path than
+/// the first one could follow.
+fn is_conflict_id(id: &[u8]) -> bool {
+    let mut parts = id.splitn(2, |byte| *byte == b'.');
+    let digest = parts.next().unwrap_or_default();
+    let is_number = |number: &[u8]| {
+        let digits = number.strip_prefix(b"-").unwrap_or(number);
+        !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+    };
+    digest.iter().all(u8::is_ascii_hexdigit) && parts.next().is_none_or(is_number)
 }
 
 /// Whether a path stays in the checkout and out of every git directory.
@@ -333,6 +349,9 @@ mod tests {
             b"aa\ta",
             b"aa\0",
             b"aa\t\0",
+            b"aa.\t-1\t.git/config\0",
+            b"aa. 1\ta\0",
+            b"aa.\ta\0",
         ] {
             assert!(!is_plain_conflicts(text, &none), "{text:?}");
         }
