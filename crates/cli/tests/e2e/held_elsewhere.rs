@@ -156,7 +156,7 @@ const ATTACKS: &[PlaceAttack] = &[
         name: "configuration behind the number of a variant",
         plant: "RESOLUTION cp .git/config $R/preimage; cp .git/config $R/postimage; git config -f $R/postimage core.fsmonitor \"touch $TOP/mark;:\"; \
                 printf '0123456789012345678901234567890123456789.\\t-1\\t.git/config\\0' > .git/MERGE_RR; \
-                D=$(printf '\\055\\061\\t.git'); mkdir \"$D\"; touch \"$D/config\"; B=$(git hash-object -w -- \"$D/config\"); \
+                D=$(printf '\\055\\061\\t.git'); mkdir \"./$D\"; touch \"./$D/config\"; B=$(git hash-object -w -- \"./$D/config\"); \
                 printf '100644 %s 1\\t%s\\0' $B \"$D/config\" | git update-index -z --index-info",
         host: "git commit -q --allow-empty -m x; git rerere; git status",
         sign: "test -e mark",
