@@ -110,6 +110,21 @@ const ATTACKS: &[StateAttack] = &[
         sign: "test -e mark",
         rule: "held.git-rebase",
     },
+    // What `git-sh-prompt` does with `PROMPT_COMMAND`.
+    StateAttack {
+        name: "progress of a rebase in the prompt of a shell",
+        plant: "mkdir .git/rebase-merge; echo '$(touch mark)' > .git/rebase-merge/msgnum; echo 2 > .git/rebase-merge/end",
+        host: "bash -c 'read -r step < .git/rebase-merge/msgnum; PS1=\"$step/2\"; : \"${PS1@P}\"'",
+        sign: "test -e mark",
+        rule: "held.git-rebase",
+    },
+    StateAttack {
+        name: "progress of a mail in the prompt of a shell",
+        plant: "mkdir .git/rebase-apply; echo 1 > .git/rebase-apply/next; echo '$(touch mark)' > .git/rebase-apply/last",
+        host: "bash -c 'read -r total < .git/rebase-apply/last; PS1=\"1/$total\"; : \"${PS1@P}\"'",
+        sign: "test -e mark",
+        rule: "held.git-rebase",
+    },
     StateAttack {
         name: "branch of a bisection that is an option",
         plant: "git bisect start; git bisect bad; echo \"--pathspec-from-file=$OUT/rc\" > .git/BISECT_START",

@@ -82,6 +82,8 @@ pub(super) enum Reason {
     StrategyOptions,
     /// Text that older versions of git give to a shell.
     ShellText,
+    /// Text where a prompt expects a number.
+    Prompt,
     /// An option where git has written down a branch.
     StateOption,
     /// Refs that a rebase moves at its end.
@@ -135,6 +137,7 @@ impl FindingKind {
                 | Reason::ApplyOptions
                 | Reason::StrategyOptions
                 | Reason::StateOption
+                | Reason::Prompt
                 | Reason::RebaseRefs
                 | Reason::ShellText,
             ) => RuleId::HeldGitRebase,
@@ -179,6 +182,7 @@ impl FindingKind {
                 "with its options a merge would write any file when `git rebase` goes on"
             }
             Self::Entry(Reason::ShellText) => "older versions of git would execute it in a shell",
+            Self::Entry(Reason::Prompt) => "a shell whose prompt shows the state of git would execute it",
             Self::Entry(Reason::StateOption) => {
                 "git would take it for an option when the operation ends, and read a file that it names"
             }

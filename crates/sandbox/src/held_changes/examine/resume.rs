@@ -16,6 +16,7 @@ impl Examiner<'_> {
             self.rebase(&rebase);
         }
         if let Some(mailbox) = self.step(git, "rebase-apply", Reason::Shortcut) {
+            self.progress(&mailbox, ["next", "last"]);
             self.state_file(&mailbox, "apply-opt", Reason::ApplyOptions, are_apply_options);
             self.author_script(&mailbox);
         }
@@ -29,7 +30,16 @@ impl Examiner<'_> {
         self.state_file(git, "BISECT_NAMES", Reason::ShellText, |content| are_quoted_words(content, &[]));
     }
 
+    /// How far an operation is. The prompt that comes with git puts both numbers into `PS1` as they are, and the shell expands it.
+    fn progress(&mut self, state: &Open, names: [&str; 2]) {
+        let number = |byte: &u8| byte.is_ascii_digit() || byte.is_ascii_whitespace();
+        for name in names {
+            self.state_file(state, name, Reason::Prompt, |content| content.iter().all(number));
+        }
+    }
+
     fn rebase(&mut self, rebase: &Open) {
+        self.progress(rebase, ["msgnum", "end"]);
         let lines = |content: &[u8]| !content.split(|byte| *byte == b'\n').any(executes);
         self.state_file(rebase, "git-rebase-todo", Reason::RebaseCommand, lines);
         self.state_file(rebase, "git-rebase-todo", Reason::RebaseRefs, are_plain_steps);
