@@ -48,6 +48,11 @@ impl Examiner<'_> {
         self.state_file(rebase, "strategy_opts", Reason::StrategyOptions, are_strategy_options);
         self.state_file(rebase, "update-refs", Reason::RebaseRefs, are_plain_updates);
         self.author_script(rebase);
+        // Git up to 2.18 evaluates it in a shell.
+        let switch = |content: &[u8]| {
+            matches!(content.trim_ascii(), b"" | b"--rerere-autoupdate" | b"--no-rerere-autoupdate")
+        };
+        self.state_file(rebase, "allow_rerere_autoupdate", Reason::ShellText, switch);
         // Only `git rebase --preserve-merges` has this directory, which git up to 2.33 knows. It takes the words of its files into a
         // shell, and names of files to write from another.
         if rebase.has("rewritten") {
