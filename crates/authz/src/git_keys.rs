@@ -42,6 +42,8 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("diff.ignoreSubmodules", "dirty"),
     ("diff.submodule", "short"),
     ("status.submoduleSummary", "false"),
+    // `git grep` would print files of submodules, which are not looked at.
+    ("submodule.recurse", "false"),
     ("log.showSignature", "false"),
     // `--format=%G?` asks for signatures too.
     ("gpg.program", "gpg"),

@@ -24,6 +24,7 @@ mod settings;
 mod watch;
 
 pub use at::{After, Before, before};
+pub use git_paths::{GitIndexEntry, ObjectFormat, visit_index};
 pub(crate) use journal::repair;
 pub(crate) use other_systems::files_of;
 pub use watch::WatchError;
@@ -52,6 +53,8 @@ const MOST_NAMED: usize = 3;
 struct Places {
     grounds: Vec<RootHandle>,
     outside: Vec<PathBuf>,
+    /// Every root that commands can read.
+    visible: Vec<PathBuf>,
     fixed: BTreeSet<PathBuf>,
     /// Where the user's own configuration sends git for hooks, from the checkout of every repository.
     hooks_of_user: Vec<PathBuf>,
@@ -63,8 +66,8 @@ type Candidates = Vec<Vec<Candidate>>;
 
 impl Places {
     fn scene(&self, mode: ExaminationMode, patience: Patience) -> Scene<'_> {
-        let Self { grounds, outside, fixed, hooks_of_user, accepted, .. } = self;
-        Scene { grounds, outside, fixed, hooks_of_user, accepted, mode, patience }
+        let Self { grounds, outside, visible, fixed, hooks_of_user, accepted, .. } = self;
+        Scene { grounds, outside, visible, fixed, hooks_of_user, accepted, mode, patience }
     }
 
     /// Without an end: a setting that is not looked at any more would be taken for a harmful one.

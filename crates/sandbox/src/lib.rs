@@ -40,7 +40,9 @@ pub mod usage;
 
 pub use approval::{ApprovedFiles, FilePlace};
 pub use backend::container::{ContainerMaker, ContainerPool, ContainerPoolKey, RunningContainer};
-pub use held_changes::{After, Before, ExaminationError, WatchError, before};
+pub use held_changes::{
+    After, Before, ExaminationError, GitIndexEntry, ObjectFormat, WatchError, before, visit_index,
+};
 pub use landlock::{NEWEST_KNOWN_ABI, abi as landlock_abi};
 pub use netns::ProxySockets;
 pub use plan_compiler::PlanError;

@@ -227,8 +227,12 @@ impl CommandEvaluator<'_> {
     /// `HEAD:.env`. A revision may have colons of its own (`HEAD@{12:30}:.env`): the path is behind any of them.
     fn blobs(&mut self, frame: &CommandContext, text: &[u8]) {
         const MOST: usize = 8;
-        let colons = text.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at);
-        for path in colons.take(MOST).filter_map(|at| text.get(at + 1..)) {
+        let colons: Vec<usize> =
+            text.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at).collect();
+        if colons.len() > MOST {
+            return self.push(frame, super::git_content::unknown_file());
+        }
+        for path in colons.into_iter().filter_map(|at| text.get(at + 1..)) {
             self.blob(frame, path);
         }
     }

@@ -34,9 +34,14 @@ const PATCHES: &[&str] = &[
     "--diff-merges",
     // Lines with errors in their white space.
     "--check",
+    // These tell whether a file has a text: with enough questions they tell all of it.
+    "--ignore-matching-lines",
+    "--find-object",
 ];
 /// Short ones, alone or behind others.
-const PATCH_LETTERS: &[u8] = b"puUWLcm";
+const PATCH_LETTERS: &[u8] = b"puUWLcmSGI";
+/// Options of `show` that add no revision to those that are named.
+const ADD_NOTHING: &[&str] = &["--format", "--pretty", "--color", "--no-color", "--no-notes"];
 /// Long options with which `diff` prints something else.
 const SUMMARIES: &[&str] = &[
     "--stat",
@@ -65,7 +70,10 @@ impl CommandEvaluator<'_> {
             return;
         }
         let operands = operands(name, args, reading);
-        let specs = Pathspecs::of(self, frame, &operands);
+        let mut specs = Pathspecs::of(self, frame, &operands);
+        if names_a_tree(name, reading) {
+            specs.origin = PathOrigin::AnyDirectory;
+        }
         for dir in frame.place.candidates().to_vec() {
             match self.hidden_in(&dir) {
                 None => self.push(frame, unknown()),
@@ -93,14 +101,21 @@ impl CommandEvaluator<'_> {
     /// what is shown.
     fn printed(&self, path: &Path, specs: &Pathspecs) -> JudgementPart {
         let part = judge_path(self.scene, path, PathIntent::Read);
-        if specs.is_limited() {
+        if specs.is_limited() && specs.name(path) {
             return part;
         }
         let roots = self.scene.permissions.roots.iter();
         let relative = roots.filter_map(|root| path.strip_prefix(root.path.as_path()).ok());
         let relative = relative.min_by_key(|relative| relative.as_os_str().len()).unwrap_or(path);
         let shown = ByteString::from(relative).display();
-        let fix = format!("leave it out: `-- . ':!{shown}'`, or say yes to this one");
+        let fix = match specs.origin {
+            PathOrigin::Top => format!("leave it out: `-- . ':!{shown}'`, or say yes to this one"),
+            PathOrigin::AnyDirectory => {
+                format!(
+                    "name branches or `HEAD~1` instead of digests and directories: `{shown}` may be in them"
+                )
+            }
+        };
         let part = JudgementPart { rule: RuleId::GitContent.into(), ..part };
         part.because("git may print its content, which must not be read").ask(Risk::High, fix)
     }
@@ -139,6 +154,15 @@ struct Pathspecs {
     excluded: Vec<PathBuf>,
     /// Whether one of them may mean more than is understood here, so that nothing is limited.
     breadth: SpecBreadth,
+    origin: PathOrigin,
+}
+
+/// Where git begins the paths that it compares with the pathspecs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PathOrigin {
+    Top,
+    /// `git diff HEAD~1:services HEAD:services -- api` prints `services/api`.
+    AnyDirectory,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -149,7 +173,12 @@ enum SpecBreadth {
 
 impl Pathspecs {
     fn of(judge: &CommandEvaluator<'_>, frame: &CommandContext, operands: &[Operand<'_>]) -> Self {
-        let mut specs = Self { included: Vec::new(), excluded: Vec::new(), breadth: SpecBreadth::Understood };
+        let mut specs = Self {
+            included: Vec::new(),
+            excluded: Vec::new(),
+            breadth: SpecBreadth::Understood,
+            origin: PathOrigin::Top,
+        };
         for operand in operands {
             if specs.add(judge, frame, *operand).is_none() {
                 specs.breadth = SpecBreadth::Anything;
@@ -191,10 +220,35 @@ impl Pathspecs {
         self.breadth == SpecBreadth::Understood && !self.included.is_empty()
     }
 
+    /// Whether the command names the file, or what holds it.
+    fn name(&self, path: &Path) -> bool {
+        self.included.iter().any(|spec| path.starts_with(spec))
+    }
+
     fn cover(&self, path: &Path) -> bool {
         let below = |spec: &PathBuf| path.starts_with(spec);
-        (!self.is_limited() || self.included.iter().any(below)) && !self.excluded.iter().any(below)
+        if self.origin == PathOrigin::AnyDirectory {
+            // What is excluded at the top is another file in a directory.
+            return !self.is_limited() || self.included.iter().any(|spec| may_cover(spec, path));
+        }
+        (!self.is_limited() || self.name(path)) && !self.excluded.iter().any(below)
     }
+}
+
+/// Whether a pathspec covers a file when git begins the path of the file at some directory above it. The top of the repository may
+/// be any directory above both.
+fn may_cover(spec: &Path, path: &Path) -> bool {
+    spec.ancestors().skip(1).any(|top| {
+        let relative = |path: &Path| path.strip_prefix(top).map(Path::to_owned).ok();
+        let (Some(spec), Some(path)) = (relative(spec), relative(path)) else { return false };
+        let mut rest = path.components();
+        while !rest.as_path().starts_with(&spec) {
+            if rest.next().is_none() {
+                return false;
+            }
+        }
+        true
+    })
 }
 
 /// A path that git takes as it is written: without magic, wildcards and escapes.
@@ -212,6 +266,27 @@ fn operands<'a>(name: &[u8], args: &[Arg<'_>], reading: &ParsedArgs<'a>) -> Vec<
     let pattern = usize::from(name == b"grep" && !has_pattern(reading));
     let may_be = |operand: &&Operand<'a>| !dashes || operand.side == OperandPosition::AfterDashes;
     reading.operands.iter().skip(pattern).filter(may_be).copied().collect()
+}
+
+/// Whether a command compares or searches a directory of a commit by itself: it has a name (`HEAD:services`) or is given by its
+/// digest, which may be that of a commit as well.
+fn names_a_tree(name: &[u8], reading: &ParsedArgs<'_>) -> bool {
+    const OF_COMMITS: [&[u8]; 7] =
+        [b"log", b"reflog", b"status", b"show", b"format-patch", b"stash", b"whatchanged"];
+    let pattern = usize::from(name == b"grep" && !has_pattern(reading));
+    let revisions = reading.operands.iter().skip(pattern);
+    let mut before = revisions.filter(|operand| operand.side == OperandPosition::Before);
+    !OF_COMMITS.contains(&name) && before.any(|operand| operand.arg.text().is_none_or(may_be_tree))
+}
+
+fn may_be_tree(text: &[u8]) -> bool {
+    const SHORTEST: usize = 4;
+    let is_digest = |word: &[u8]| {
+        let digits = word.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        digits >= SHORTEST && (digits == word.len() || word.get(digits) == Some(&b'^'))
+    };
+    text.contains(&b':')
+        || text.split(|byte| *byte == b'.').any(|word| is_digest(word.strip_prefix(b"^").unwrap_or(word)))
 }
 
 fn has_pattern(reading: &ParsedArgs<'_>) -> bool {
@@ -239,7 +314,8 @@ fn prints(name: &[u8], args: &[Arg<'_>], reading: &ParsedArgs<'_>) -> bool {
             let named = |operand: &Operand<'_>| {
                 operand.side == OperandPosition::Before && operand.arg.text().is_some_and(is_file_of_commit)
             };
-            reading.operands.is_empty() || !reading.operands.iter().all(named)
+            let adds = || options().any(|text| text.starts_with(b"-") && !adds_nothing(text));
+            reading.operands.is_empty() || !reading.operands.iter().all(named) || adds()
         }
         b"grep" => {
             let others = reading.operands.iter().skip(usize::from(!has_pattern(reading)));
@@ -248,6 +324,12 @@ fn prints(name: &[u8], args: &[Arg<'_>], reading: &ParsedArgs<'_>) -> bool {
         }
         _ => PRINTERS.split_ascii_whitespace().any(|known| known.as_bytes() == name),
     }
+}
+
+/// Whether an option of `show` leaves what is shown to the operands. `--all` does not.
+fn adds_nothing(text: &[u8]) -> bool {
+    let name = text.split(|byte| *byte == b'=').next().unwrap_or(text);
+    ADD_NOTHING.iter().any(|known| known.as_bytes() == name)
 }
 
 /// Other subcommands that print contents. They are not on the list; a rule of the operator may allow them.
@@ -336,6 +418,13 @@ fn is_short(text: &[u8], letters: &[u8]) -> bool {
         [b'-', rest @ ..] => rest.iter().any(|letter| letters.contains(letter)),
         _ => false,
     }
+}
+
+/// A file of a commit whose name could begin in too many places.
+pub(super) fn unknown_file() -> JudgementPart {
+    JudgementPart::new(PartKind::Read, "a file of a commit", RuleId::GitContent)
+        .because("where its name begins cannot be told")
+        .ask(Risk::Medium, "name the commit with fewer colons, or say yes to this one")
 }
 
 fn unknown() -> JudgementPart {

@@ -292,6 +292,15 @@ const ATTACKS: &[Attack] = &[
         held: Held::Found("sub"),
         ..BASE
     },
+    // Git looks at the upper bits of the mode alone.
+    Attack {
+        name: "submodule with the mode of a file too",
+        prepare: "$SUBMODULE filter.e.clean; echo '* filter=e' >sub/.git/info/attributes; $ENTER; \
+                  python3 -c 'import sys; d = open(sys.argv[1], \"rb\").read(); w = d.replace(b\"\\0\\0\\xe0\\0\", b\"\\0\\0\\xe1\\xa4\"); \
+                  assert d != w; open(sys.argv[1], \"wb\").write(w)' .git/index; touch sub/s",
+        held: Held::Found("sub"),
+        ..BASE
+    },
     Attack {
         name: "submodule by the index alone",
         prepare: "$SUBMODULE filter.e.clean; echo '* filter=e' >sub/.git/info/attributes; touch sub/s; $ENTER; git add .gitmodules; rm .gitmodules",

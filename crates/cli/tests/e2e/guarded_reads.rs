@@ -55,6 +55,90 @@ fn git_prints_no_tracked_file_that_must_not_be_read() {
     }
 }
 
+/// What names a file of a commit, and prints others as well, or begins its paths at another directory.
+#[test]
+fn git_prints_no_tracked_file_by_another_name() {
+    let world = world();
+    world.write("services/api/.env", format!("{SECRET}\n"));
+    world.write("services/api/main.rs", "fn main() {}\n");
+    world.write("id_rsa", format!("{SECRET}\n"));
+    world.write(".kube/config", format!("{SECRET}\n"));
+    world.git(&world.workspace, &["add", "-f", "."]);
+    world.git(&world.workspace, &["commit", "-q", "-m", "third"]);
+    let tree = world.git(&world.workspace, &["rev-parse", "HEAD:services"]);
+    let empty = world.git(&world.workspace, &["hash-object", "-t", "tree", "-w", "/dev/null"]);
+    let (tree, empty) = (tree.trim(), empty.trim());
+    let attempts: &[&[&str]] = &[
+        &["git", "show", "HEAD:readme", "--all"],
+        &["git", "show", "--branches", "HEAD:readme"],
+        &["git", "show", "--glob=refs/heads/*", "HEAD:readme"],
+        &["git", "show", "HEAD@{now:::::::::}:id_rsa"],
+        &["git", "show", "HEAD@{now:::::::::}:.kube/config"],
+        &["git", "diff", empty, "HEAD:services", "--", "api"],
+        &["git", "diff", empty, tree, "--", "api"],
+        &[
+            "git",
+            "diff",
+            empty,
+            "HEAD:conf",
+            "--",
+            ".",
+            ":!conf",
+            ":!services",
+            ":!secrets",
+            ":!id_rsa",
+            ":!.kube",
+        ],
+        &["git", "diff", empty, "HEAD:.kube", "--", "config"],
+        &["git", "grep", "person", "HEAD:services", "--", "api"],
+        &["git", "grep", "person", tree, "--", "api"],
+    ];
+    for command in attempts {
+        assert!(!prints(&world, "guarded", command), "{command:?}");
+        assert!(prints(&world, "workspace", command), "the control: {command:?}");
+    }
+    // Yes or no for any guess tells the whole content in the end.
+    let guess = format!("-G^{}", &SECRET[..4]);
+    let ignored = format!("-I^{}", &SECRET[..4]);
+    for command in [
+        &["git", "log", "--oneline", &guess][..],
+        &["git", "diff", "--name-only", &guess, "HEAD~2", "HEAD"],
+        &["git", "diff", "--stat", &ignored, "HEAD~2", "HEAD"],
+    ] {
+        world.run(&["--profile", "guarded"], command).expect(126);
+    }
+    for command in [
+        &["git", "show", "HEAD:services/api/main.rs"][..],
+        &["git", "show", "--format=%h", "HEAD:readme"],
+        &["git", "log", "--oneline", "-Gmain", "--", "src"],
+        &["git", "diff", "HEAD:src", "HEAD~1:src", "--", "lib.rs"],
+        &["git", "grep", "main", "HEAD", "--", "src"],
+    ] {
+        world.run(&["--profile", "guarded"], command).expect(0);
+    }
+}
+
+/// Git enters submodules for a search if a setting says so.
+#[test]
+fn git_prints_no_tracked_file_of_a_submodule() {
+    let world = World::new();
+    world.repository();
+    let sub = world.workspace.join("sub");
+    world.git(&world.workspace, &["init", "-q", "sub"]);
+    world.write("sub/conf/.env", format!("{SECRET}\n"));
+    world.git(&sub, &["add", "-f", "."]);
+    world.git(&sub, &["commit", "-q", "-m", "first"]);
+    world.write(".gitmodules", "[submodule \"sub\"]\n\tpath = sub\n\turl = ./sub\n");
+    world.git(&world.workspace, &["add", "sub", ".gitmodules"]);
+    world.git(&world.workspace, &["commit", "-q", "-m", "second"]);
+    world.git(&world.workspace, &["config", "submodule.recurse", "true"]);
+    world.git(&world.workspace, &["config", "submodule.active", "."]);
+    for command in [&["git", "grep", "person", "HEAD"][..], &["git", "grep", "--cached", "person"]] {
+        assert!(!prints(&world, "guarded", command), "{command:?}");
+        assert!(prints(&world, "workspace", command), "the control: {command:?}");
+    }
+}
+
 /// The rules of a root beside the workspace are those of the workspace. Where the index does not say what is tracked, a person is
 /// asked.
 #[test]

@@ -110,6 +110,28 @@ const ATTACKS: &[StateAttack] = &[
         sign: "test -e mark",
         rule: "held.git-rebase",
     },
+    // What `git-sh-prompt` does with `PROMPT_COMMAND`.
+    StateAttack {
+        name: "progress of a rebase in the prompt of a shell",
+        plant: "mkdir .git/rebase-merge; echo '$(touch mark)' > .git/rebase-merge/msgnum; echo 2 > .git/rebase-merge/end",
+        host: "bash -c 'read -r step < .git/rebase-merge/msgnum; PS1=\"$step/2\"; : \"${PS1@P}\"'",
+        sign: "test -e mark",
+        rule: "held.git-rebase",
+    },
+    StateAttack {
+        name: "progress of a mail in the prompt of a shell",
+        plant: "mkdir .git/rebase-apply; echo 1 > .git/rebase-apply/next; echo '$(touch mark)' > .git/rebase-apply/last",
+        host: "bash -c 'read -r total < .git/rebase-apply/last; PS1=\"1/$total\"; : \"${PS1@P}\"'",
+        sign: "test -e mark",
+        rule: "held.git-rebase",
+    },
+    StateAttack {
+        name: "branch of a bisection that is an option",
+        plant: "git bisect start; git bisect bad; echo \"--pathspec-from-file=$OUT/rc\" > .git/BISECT_START",
+        host: "git bisect reset > said 2>&1",
+        sign: "grep -q untouched said",
+        rule: "held.git-rebase",
+    },
     StateAttack {
         name: "refs that a rebase moves",
         plant: "echo b > b; git add b; git commit -q -m b; C=$(git rev-parse HEAD~1); elsewhere $C; \

@@ -225,6 +225,8 @@ mod held;
 #[cfg(test)]
 mod held_bounds;
 #[cfg(test)]
+mod held_elsewhere;
+#[cfg(test)]
 mod held_links;
 #[cfg(test)]
 mod held_state;

@@ -1,20 +1,16 @@
 //! Reads files and submodules from a git index.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+
+use ringfence_sandbox::{ObjectFormat, visit_index};
 
 use super::repository::read;
 
 /// Larger indexes are not read; git itself takes seconds for them.
 const MAX: u64 = 512 * 1024 * 1024;
-
-/// The mode of a submodule entry in the index.
-const SUBMODULE: u32 = 0o160_000;
-
-/// Bytes of a digest: SHA-1, SHA-256.
-const DIGESTS: [usize; 2] = [20, 32];
 
 /// Paths of the submodules in the index of a git directory and in the shared index of a split index.
 pub(super) fn submodules(git: &Path) -> io::Result<Vec<PathBuf>> {
@@ -50,100 +46,22 @@ fn in_file(path: &Path, filter: EntryFilter) -> io::Result<Vec<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    // Fast path: most indexes have no submodule.
-    let submodule = || memchr::memmem::find(&content, &SUBMODULE.to_be_bytes());
-    if filter == EntryFilter::Submodules && submodule().is_none() {
-        return Ok(Vec::new());
-    }
-    // The file does not say which digest it uses. Parsed with the wrong length it yields paths that do not
-    // exist.
-    let parse = |digest| parse(&content, digest, filter);
-    let read: Vec<Vec<PathBuf>> = DIGESTS.into_iter().filter_map(parse).collect();
+    // The file does not say which digest it uses. Read with the wrong length it yields paths that do not exist, or nothing.
+    let formats = [ObjectFormat::Sha1, ObjectFormat::Sha256];
+    let read: Vec<Vec<PathBuf>> =
+        formats.into_iter().filter_map(|format| parse(&content, format, filter)).collect();
     if read.is_empty() { Err(io::Error::other("not an index")) } else { Ok(read.concat()) }
 }
 
-fn parse(content: &[u8], digest: usize, filter: EntryFilter) -> Option<Vec<PathBuf>> {
-    let mut reader = GitIndexReader { content, at: 0, digest };
-    if reader.take(4)? != b"DIRC" {
-        return None;
-    }
-    let version = reader.number()?;
-    if !(2..=4).contains(&version) {
-        return None;
-    }
-    let count = reader.number()?;
+/// Read as git reads it. `None` for an index that git would not have written: git could find other entries in it.
+fn parse(content: &[u8], format: ObjectFormat, filter: EntryFilter) -> Option<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut name = Vec::new();
-    for _ in 0..count {
-        let mode = reader.entry(version, &mut name)?;
-        if filter == EntryFilter::Everything || mode == SUBMODULE {
-            found.push(PathBuf::from(OsString::from_vec(name.clone())));
+    visit_index(content, format, |entry| {
+        if filter == EntryFilter::Everything || entry.is_submodule() {
+            found.push(PathBuf::from(OsStr::from_bytes(entry.path)));
         }
-    }
-    Some(found)
-}
-
-struct GitIndexReader<'a> {
-    content: &'a [u8],
-    at: usize,
-    digest: usize,
-}
-
-impl<'a> GitIndexReader<'a> {
-    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let end = self.at.checked_add(length)?;
-        let bytes = self.content.get(self.at..end)?;
-        self.at = end;
-        Some(bytes)
-    }
-
-    fn number(&mut self) -> Option<u32> {
-        self.take(4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes)
-    }
-
-    /// Reads one entry: returns its mode and updates `name`, which holds the previous path.
-    fn entry(&mut self, version: u32, name: &mut Vec<u8>) -> Option<u32> {
-        const EXTENDED: u8 = 0x40;
-        let start = self.at;
-        // Times, device and inode precede the mode; owner, size and digest follow it.
-        self.take(24)?;
-        let mode = self.number()?;
-        self.take(12 + self.digest)?;
-        let flags = self.take(2)?;
-        if flags.first().is_some_and(|high| high & EXTENDED != 0) {
-            self.take(2)?;
-        }
-        if version == 4 {
-            let dropped = self.variable()?;
-            name.truncate(name.len().checked_sub(dropped)?);
-            name.extend_from_slice(self.until_zero()?);
-        } else {
-            name.clear();
-            name.extend_from_slice(self.until_zero()?);
-            // Padded to a multiple of eight, including the terminating zero.
-            let length = self.at.checked_sub(start)?;
-            self.take((8 - length % 8) % 8)?;
-        }
-        Some(mode)
-    }
-
-    fn until_zero(&mut self) -> Option<&'a [u8]> {
-        let length = memchr::memchr(0, self.content.get(self.at..)?)?;
-        let bytes = self.take(length)?;
-        self.take(1)?;
-        Some(bytes)
-    }
-
-    /// Git's variable-length integer: seven bits per byte, with an offset for each continuation.
-    fn variable(&mut self) -> Option<usize> {
-        let mut value = 0_usize;
-        loop {
-            let byte = *self.take(1)?.first()?;
-            value = value.checked_add(usize::from(byte & 0x7f))?;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-            value = value.checked_add(1)?.checked_mul(128)?;
-        }
-    }
+    })?;
+    // In a split index it stands for some entry of the shared one, whose mode may be another.
+    let is_unnamed = |path: &PathBuf| path.as_os_str().is_empty();
+    (filter == EntryFilter::Everything || !found.iter().any(is_unnamed)).then_some(found)
 }

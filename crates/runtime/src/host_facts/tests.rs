@@ -417,6 +417,36 @@ fn submodules_in_the_index_count() {
     }
 }
 
+/// Git takes an entry for a submodule by the upper bits of its mode, and in a split index by those of an entry without a name.
+#[test]
+fn submodules_that_an_index_hides_count() {
+    let replaced = |content: &[u8], from: &[u8], to: &[u8]| {
+        let at = content.windows(from.len()).position(|part| part == from).unwrap();
+        [&content[..at], to, &content[at + from.len()..]].concat()
+    };
+    let bench = Bench::new();
+    bench.repository("super").repository("super/own").git("super", &["add", "own"]);
+    bench.git("super/own", &["config", "filter.o.clean", "evil"]);
+    let index = bench.path("super/.git/index");
+    let content = fs::read(&index).unwrap();
+    fs::write(&index, replaced(&content, &[0, 0, 0xe0, 0], &[0, 0, 0xe1, 0xa4])).unwrap();
+    assert_eq!(bench.programs("super"), ["filter.o.clean"]);
+
+    fs::write(&index, &content).unwrap();
+    bench.git("super", &["update-index", "--split-index"]);
+    bench.write("super/own/more", "x").pop();
+    bench.git("super/own", &["add", "more"]).git("super/own", &["commit", "-qm", "two"]);
+    bench.git("super", &["add", "own"]);
+    let found = bench.programs("super");
+    assert!(found.iter().any(|found| found.contains("index")) || found == ["filter.o.clean"], "{found:?}");
+    let shared = fs::read_dir(bench.path("super/.git")).unwrap().flatten().map(|entry| entry.path());
+    let shared = shared.into_iter().find(|path| path.to_str().unwrap().contains("sharedindex.")).unwrap();
+    let content = fs::read(&shared).unwrap();
+    fs::write(&shared, replaced(&content, &[0, 0, 0xe0, 0], &[0, 0, 0x81, 0xa4])).unwrap();
+    let found = bench.programs("super");
+    assert!(found.iter().any(|found| found.contains("cannot read the index")), "{found:?}");
+}
+
 #[test]
 fn submodules_count_whatever_the_digest() {
     let bench = Bench::new();

@@ -30,6 +30,7 @@ pub fn before(roots: &[PathBuf], outside: &[PathBuf]) -> Result<Before, SurveyEr
     let mut places = Places {
         grounds: roots.iter().map(|root| RootHandle::open(root)).collect::<Result<_, _>>()?,
         outside: super::watch::real(outside),
+        visible: Vec::new(),
         fixed: BTreeSet::new(),
         // A file tool makes no repository, and those that are there have their hooks protected.
         hooks_of_user: Vec::new(),

@@ -1,5 +1,8 @@
 //! Looks at candidates and says what of them would make a program of the host execute something.
 
+mod conflicts;
+mod elsewhere;
+mod objects;
 mod refs;
 mod resume;
 
@@ -37,6 +40,8 @@ pub(super) struct Scene<'a> {
     pub(super) grounds: &'a [RootHandle],
     /// Places outside the roots that commands can write and that are not looked through.
     pub(super) outside: &'a [PathBuf],
+    /// Every root that commands can read.
+    pub(super) visible: &'a [PathBuf],
     /// What mounts kept as it was.
     pub(super) fixed: &'a BTreeSet<PathBuf>,
     /// Where the user's own configuration sends git for hooks.
@@ -70,9 +75,13 @@ impl Scene<'_> {
         self.mode == ExaminationMode::Strictest
     }
 
-    /// Whether `path` leads, or may lead, where commands can write outside every root.
+    /// Whether `path` leads, or may lead, where commands cannot have looked, or where they alone write.
     fn leads_out(&self, path: &Path) -> bool {
-        self.is_strictest() || resolved(path).is_none_or(|end| self.is_outside_for_commands(&end))
+        let is_visible = |end: &Path| {
+            let roots = self.grounds.iter().map(|ground| &ground.path).chain(self.visible);
+            roots.into_iter().any(|root| end.starts_with(root)) && !self.is_outside_for_commands(end)
+        };
+        self.is_strictest() || !resolved(path).is_some_and(|end| is_visible(&end))
     }
 
     /// Whether files that are checked out at `path` would be files of a repository. Linked worktrees of a bare repository lie in
@@ -86,6 +95,7 @@ impl Scene<'_> {
             "modules",
             "objects",
             "refs",
+            "reftable",
             "remotes",
             "rr-cache",
             "worktrees",
@@ -145,6 +155,8 @@ struct Examiner<'s> {
     findings: BTreeSet<Finding>,
     /// What was looked at as a repository.
     seen: BTreeSet<(usize, PathBuf)>,
+    /// What was looked at as a store of objects.
+    stores: BTreeSet<(usize, PathBuf)>,
     /// What of it is one, of any system.
     repositories: BTreeSet<(usize, PathBuf)>,
     /// Configurations that others include.
@@ -244,6 +256,7 @@ impl<'s> Examiner<'s> {
             scene,
             findings: BTreeSet::new(),
             seen: BTreeSet::new(),
+            stores: BTreeSet::new(),
             repositories: BTreeSet::new(),
             read: BTreeSet::new(),
             repositories_ahead: Vec::new(),
@@ -387,16 +400,18 @@ impl<'s> Examiner<'s> {
         self.legacy_remotes(&git, "remotes");
         self.legacy_remotes(&git, "branches");
         self.common_dir(&git);
-        self.alternates(&git);
+        self.object_stores(&git);
         self.attributes(&git);
         self.resume_state(&git);
         self.symbolic_refs(&git);
-        self.worktree_location(&git);
+        self.reference_tables(&git);
+        self.worktree_locations(&git);
         self.index(&git, "index");
         self.conflicts(&git);
         if let Some(sapling) = self.step(&git, "sl", Reason::OtherSystem) {
             self.plain_files(&sapling, &["config", "hgrc"]);
         }
+        self.plain_files(&git, other_systems::IN_GIT);
     }
 
     /// The configuration `name` in `directory`, for the repository `git`.
@@ -540,25 +555,6 @@ impl<'s> Examiner<'s> {
         linked || target == git.absolute || !self.scene.is_fixed(&target.join("config"))
     }
 
-    fn alternates(&mut self, git: &Open) {
-        let Some(objects) = self.step(git, "objects", Reason::Shortcut) else { return };
-        let Some(info) = self.step(&objects, "info", Reason::Shortcut) else { return };
-        let Some(kind) = info.kind("alternates") else { return };
-        self.only_name(&info, "alternates");
-        // Git takes a line in quotes for a path with escapes.
-        let leads = |line: &[u8]| {
-            line.starts_with(b"\"")
-                || one_line(line).is_none_or(|path| self.scene.leads_out(&objects.absolute.join(path)))
-        };
-        let bad = match info.read("alternates").filter(|_| kind == FileType::RegularFile) {
-            Some(content) => content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).any(leads),
-            None => true,
-        };
-        if bad {
-            self.note(info.entry("alternates", Reason::Alternates));
-        }
-    }
-
     /// They choose among drivers: the configuration of the host may define some, of the repository or of the user.
     fn attributes(&mut self, git: &Open) {
         let Some(info) = self.step(git, "info", Reason::Shortcut) else { return };
@@ -603,19 +599,6 @@ impl<'s> Examiner<'s> {
             Some(first) if formats.any(|next| is_long(next) != is_long(first)) => None,
             Some(first) if is_long(first) => Some(ObjectFormat::Sha256),
             Some(_) => Some(ObjectFormat::Sha1),
-        }
-    }
-
-    /// What `rerere` knows of: `git commit` writes what was recorded into files with these names.
-    fn conflicts(&mut self, git: &Open) {
-        const LIST: &str = "MERGE_RR";
-        if !git.has(LIST) {
-            return;
-        }
-        self.only_name(git, LIST);
-        let is_held = |path: &Path| self.scene.is_fixed_in_a_checkout(path);
-        if !git.read(LIST).is_some_and(|content| git_paths::is_plain_conflicts(&content, &is_held)) {
-            self.note(git.entry(LIST, Reason::Conflicts));
         }
     }
 
@@ -704,6 +687,8 @@ impl<'s> Examiner<'s> {
             }
             _ => return,
         }
+        // Git writes this file of a checkout through a link.
+        let inside = inside || name.eq_ignore_ascii_case(".gitmodules");
         let leads_out = candidate.kind == CandidateKind::Link && self.leads_out(&parent.absolute.join(&name));
         if leads_out {
             self.note(parent.entry(&name, Reason::Link));
@@ -782,8 +767,7 @@ pub(super) struct Place<'s> {
 
 impl Leads for Place<'_> {
     fn leads_out(&self, path: &Path) -> bool {
-        let bases = [Some(self.git.as_path()), self.git.parent()];
-        bases.into_iter().flatten().any(|base| self.scene.leads_out(&base.join(path)))
+        self.address_leads_out(path)
     }
 
     /// Its own directory, or for the module of a repository a directory that leads back to it. Git of the host would write the
@@ -826,6 +810,10 @@ pub(super) fn executes(line: &[u8]) -> bool {
 }
 
 fn names(directory: &OwnedFd) -> Option<Vec<OsString>> {
+    all_names(directory).filter(|names| names.len() <= MOST_ENTRIES)
+}
+
+fn all_names(directory: &OwnedFd) -> Option<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory).ok()? {
         let entry = entry.ok()?;
@@ -834,7 +822,7 @@ fn names(directory: &OwnedFd) -> Option<Vec<OsString>> {
             names.push(OsStr::from_bytes(name).to_owned());
         }
     }
-    (names.len() <= MOST_ENTRIES).then_some(names)
+    Some(names)
 }
 
 /// The path in a file of one line. `None` with a zero byte in it, at which some programs stop and others do not.

@@ -82,6 +82,10 @@ pub(super) enum Reason {
     StrategyOptions,
     /// Text that older versions of git give to a shell.
     ShellText,
+    /// Text where a prompt expects a number.
+    Prompt,
+    /// An option where git has written down a branch.
+    StateOption,
     /// Refs that a rebase moves at its end.
     RebaseRefs,
     /// A ref that stands for a file that is no ref.
@@ -97,6 +101,8 @@ pub(super) enum Reason {
     Index,
     /// A list of conflicts like that.
     Conflicts,
+    /// A list of git's own files that names others.
+    Names,
     /// A checkout in a git directory.
     InnerCheckout,
     /// A file that is trusted and has another name too.
@@ -122,7 +128,7 @@ impl FindingKind {
                 | Reason::SymbolicRef
                 | Reason::WorktreeLocation,
             ) => RuleId::HeldGitPointer,
-            Self::Entry(Reason::Index | Reason::Conflicts) => RuleId::HeldGitPath,
+            Self::Entry(Reason::Index | Reason::Conflicts | Reason::Names) => RuleId::HeldGitPath,
             Self::Entry(Reason::LegacyRemote | Reason::Alternates) => RuleId::HeldGitRemote,
             Self::Entry(Reason::Attributes) => RuleId::HeldGitAttributes,
             Self::Entry(
@@ -130,6 +136,8 @@ impl FindingKind {
                 | Reason::MergeStrategy
                 | Reason::ApplyOptions
                 | Reason::StrategyOptions
+                | Reason::StateOption
+                | Reason::Prompt
                 | Reason::RebaseRefs
                 | Reason::ShellText,
             ) => RuleId::HeldGitRebase,
@@ -154,12 +162,12 @@ impl FindingKind {
             }
             Self::Entry(Reason::GitLink) => "a `.git` that is a link can lead git anywhere",
             Self::Entry(Reason::LegacyRemote) => "git would fetch and push where it says",
-            Self::Entry(Reason::Alternates) => "it leads to objects in a place that only commands write",
+            Self::Entry(Reason::Alternates) => "it leads to objects outside the workspace",
             Self::Entry(Reason::Attributes) => {
                 "it chooses which programs of your git configuration run on which files"
             }
             Self::Entry(Reason::Link) => {
-                "the link leads to a place outside the workspace that only commands write"
+                "the link leads to a place that only commands write, or that is closed to them"
             }
             Self::Entry(Reason::OtherSystem) => "version control would execute or obey what it says",
             Self::Entry(Reason::SubversionHook) => "Subversion would execute this hook",
@@ -174,6 +182,10 @@ impl FindingKind {
                 "with its options a merge would write any file when `git rebase` goes on"
             }
             Self::Entry(Reason::ShellText) => "older versions of git would execute it in a shell",
+            Self::Entry(Reason::Prompt) => "a shell whose prompt shows the state of git would execute it",
+            Self::Entry(Reason::StateOption) => {
+                "git would take it for an option when the operation ends, and read a file that it names"
+            }
             Self::Entry(Reason::RebaseRefs) => {
                 "`git rebase --continue` would write files of the git directory that are no refs"
             }
@@ -196,6 +208,7 @@ impl FindingKind {
             Self::Entry(Reason::Conflicts) => {
                 "git would replace or copy files with these names, which are not for commands to change"
             }
+            Self::Entry(Reason::Names) => "it names files elsewhere, which git would read or remove",
             Self::Entry(Reason::InnerCheckout) => "git would check files out into a git directory",
             Self::Entry(Reason::HardLink) => {
                 "a program of the host could change it through its second name; it is a file of its own now"

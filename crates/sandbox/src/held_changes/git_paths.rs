@@ -13,7 +13,7 @@ pub(super) const MAX_INDEX: u64 = 256 * 1024 * 1024;
 
 /// How long the name of an object is in a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ObjectFormat {
+pub enum ObjectFormat {
     Sha1,
     Sha256,
 }
@@ -30,21 +30,66 @@ impl ObjectFormat {
 /// The shared indexes that an index is based on, by the names of their files. `None` where git could read a path from it that
 /// git itself would not have put there, or where it is no index.
 pub(super) fn checked_index(content: &[u8], format: ObjectFormat) -> Option<Vec<String>> {
+    visit_index(content, format, |_| {})
+}
+
+/// One entry of an index.
+#[derive(Clone, Copy, Debug)]
+pub struct GitIndexEntry<'e> {
+    pub mode: u32,
+    pub path: &'e [u8],
+    /// What `git add` would resolve.
+    pub is_conflict: bool,
+}
+
+impl GitIndexEntry<'_> {
+    /// Whether git takes the entry for a submodule. It looks at the upper bits alone.
+    pub fn is_submodule(&self) -> bool {
+        const KIND: u32 = 0o170_000;
+        self.mode & KIND == 0o160_000
+    }
+}
+
+/// Shows each entry of an index to `visit`, and returns what [`checked_index`] does.
+pub fn visit_index(
+    content: &[u8],
+    format: ObjectFormat,
+    mut visit: impl FnMut(GitIndexEntry<'_>),
+) -> Option<Vec<String>> {
     let mut entries = IndexEntries::begin(content, format)?;
     while entries.left > 0 {
-        entries.next_entry()?;
+        let EntryBits { mode, flags } = entries.next_entry()?;
+        let is_conflict = flags & IndexEntries::STAGE != 0;
+        visit(GitIndexEntry { mode, path: &entries.name, is_conflict });
     }
     entries.extensions()
 }
 
-/// Whether each conflict of a `MERGE_RR` has a path that git could have put there, and that is not `held`.
+/// Whether each conflict of a `MERGE_RR` has a path that git could have put there, and that is not `held`. Git follows a link on the
+/// way to it.
 pub(super) fn is_plain_conflicts(content: &[u8], is_held: &dyn Fn(&Path) -> bool) -> bool {
     let Some(content) = content.strip_suffix(b"\0") else { return content.is_empty() };
     content.split(|byte| *byte == 0).all(|conflict| {
-        let at = conflict.iter().position(|byte| *byte == b'\t');
-        let path = at.and_then(|at| conflict.get(at + 1..)).unwrap_or_default();
-        !path.is_empty() && is_plain_path(path) && !is_held(Path::new(OsStr::from_bytes(path)))
+        let at = conflict.iter().position(|byte| *byte == b'\t').unwrap_or(conflict.len());
+        let (id, path) = conflict.split_at(at);
+        let path = path.strip_prefix(b"\t").unwrap_or_default();
+        is_conflict_id(id)
+            && !path.is_empty()
+            && is_plain_path(path)
+            && !is_held(Path::new(OsStr::from_bytes(path)))
     })
+}
+
+/// The digest of a conflict, alone or with the number of a variant. Git skips white space before that number: another path than
+/// the first one could follow.
+fn is_conflict_id(id: &[u8]) -> bool {
+    let mut parts = id.splitn(2, |byte| *byte == b'.');
+    let digest = parts.next().unwrap_or_default();
+    let is_number = |number: &[u8]| {
+        let digits = number.strip_prefix(b"-").unwrap_or(number);
+        !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+    };
+    digest.iter().all(u8::is_ascii_hexdigit) && parts.next().is_none_or(is_number)
 }
 
 /// Whether a path stays in the checkout and out of every git directory.
@@ -79,6 +124,11 @@ struct IndexEntries<'c> {
     starts: Vec<(usize, NameForm)>,
 }
 
+struct EntryBits {
+    mode: u32,
+    flags: u16,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NameForm {
     Whole,
@@ -87,6 +137,7 @@ enum NameForm {
 
 impl<'c> IndexEntries<'c> {
     const EXTENDED: u16 = 0x4000;
+    const STAGE: u16 = 0x3000;
     const LENGTH: u16 = 0x0fff;
 
     fn begin(content: &'c [u8], format: ObjectFormat) -> Option<Self> {
@@ -103,8 +154,11 @@ impl<'c> IndexEntries<'c> {
         })
     }
 
-    fn next_entry(&mut self) -> Option<()> {
+    /// `name` is the path of the entry then.
+    fn next_entry(&mut self) -> Option<EntryBits> {
         let begin = self.at;
+        // Times, device and inode come first.
+        let mode = number(self.content, begin + 24)?;
         let mut at = begin + 40 + self.format.bytes();
         let flags = u16::from_be_bytes(self.content.get(at..at + 2)?.try_into().ok()?);
         at += if flags & Self::EXTENDED == 0 { 2 } else { 4 };
@@ -130,7 +184,7 @@ impl<'c> IndexEntries<'c> {
         self.at = if self.version == 4 { end + 1 } else { begin + ((end - begin + 8) & !7) };
         self.left -= 1;
         self.starts.push((begin, if kept == 0 { NameForm::Whole } else { NameForm::Continued }));
-        Some(())
+        Some(EntryBits { mode, flags })
     }
 
     /// What follows the entries. Git reads a large index in parts, from where two tables of it say that they begin: the tables
@@ -295,6 +349,9 @@ mod tests {
             b"aa\ta",
             b"aa\0",
             b"aa\t\0",
+            b"aa.\t-1\t.git/config\0",
+            b"aa. 1\ta\0",
+            b"aa.\ta\0",
         ] {
             assert!(!is_plain_conflicts(text, &none), "{text:?}");
         }

@@ -22,6 +22,8 @@ const TURN: &str = "watch.lock";
 pub(super) struct Record {
     roots: Vec<RootRecord>,
     outside: Vec<ByteString>,
+    #[serde(default)]
+    visible: Vec<ByteString>,
     fixed: BTreeSet<ByteString>,
     #[serde(default)]
     hooks_of_user: Vec<ByteString>,
@@ -47,6 +49,7 @@ impl Record {
         Ok(Self {
             roots: places.grounds.iter().map(root).collect::<io::Result<_>>()?,
             outside: places.outside.iter().map(bytes).collect(),
+            visible: places.visible.iter().map(bytes).collect(),
             fixed: places.fixed.iter().map(bytes).collect(),
             hooks_of_user: places.hooks_of_user.iter().map(bytes).collect(),
             accepted: places.accepted.clone(),
@@ -60,6 +63,7 @@ impl Record {
         Places {
             grounds: self.roots.iter().filter_map(RootRecord::open).collect(),
             outside: self.outside.iter().map(path).collect(),
+            visible: self.visible.iter().map(path).collect(),
             fixed: self.fixed.iter().map(path).collect(),
             hooks_of_user: self.hooks_of_user.iter().map(path).collect(),
             accepted: self.accepted,

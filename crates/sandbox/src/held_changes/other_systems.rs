@@ -12,6 +12,10 @@ pub(super) const FILES: &[(&str, &[&str])] = &[
     (".pijul", &["config", "config.toml"]),
 ];
 
+/// Files in a git directory with commands for programs that work with git: lazygit, `git instaweb` and Arcanist.
+pub(super) const IN_GIT: &[&str] =
+    &["lazygit.yml", "gitweb/httpd.conf", "gitweb/gitweb_config.perl", "arc/config"];
+
 /// What the system with this directory executes or obeys, from that directory.
 pub(crate) fn files_of(directory: &Path) -> impl Iterator<Item = &'static str> {
     let name = directory.file_name().unwrap_or_default();

@@ -41,6 +41,7 @@ impl Tree {
         Places {
             grounds,
             outside: Vec::new(),
+            visible: Vec::new(),
             fixed: BTreeSet::new(),
             hooks_of_user: Vec::new(),
             accepted: BTreeSet::new(),

@@ -138,6 +138,7 @@ impl Watch {
         let mut places = Places {
             grounds,
             outside: outside(spec),
+            visible: visible(spec),
             fixed: covered.fixed,
             hooks_of_user: covered.hooks_of_user,
             accepted: BTreeSet::new(),
@@ -296,10 +297,18 @@ impl WatchShared {
     }
 }
 
-/// Where commands write besides the roots: their home, and all of the state directory, because no user works in it.
+/// Where commands write besides the roots: their home, and all of the state directory, because no user works in it. A root that is
+/// closed to them counts too: git of the host would bring them what is in it.
 fn outside(spec: &SandboxSpec) -> Vec<PathBuf> {
     let state = spec.registry.parent().map(Path::to_owned);
-    real(&state.into_iter().chain([spec.home.clone()]).collect::<Vec<_>>())
+    let closed = spec.roots.iter().filter(|root| root.access == Access::None);
+    let closed = closed.map(|root| root.path.as_path().to_owned());
+    real(&state.into_iter().chain([spec.home.clone()]).chain(closed).collect::<Vec<_>>())
+}
+
+fn visible(spec: &SandboxSpec) -> Vec<PathBuf> {
+    let shown = spec.roots.iter().filter(|root| root.access != Access::None);
+    real(&shown.map(|root| root.path.as_path().to_owned()).collect::<Vec<_>>())
 }
 
 pub(super) fn real(paths: &[PathBuf]) -> Vec<PathBuf> {

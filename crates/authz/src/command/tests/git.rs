@@ -391,3 +391,63 @@ fn a_file_of_a_commit_is_looked_for_from_every_top() {
     bench.scripts(DENY, &["cd conf; git show HEAD:./.env"]);
     bench.lines(ALLOW, &["git -C conf show HEAD:./readme"]);
 }
+
+/// A directory of a commit has paths of its own: neither a limit nor an exclusion at the top says what is left out.
+#[test]
+fn a_path_in_a_directory_of_a_commit_may_be_any() {
+    let mut bench = Bench::guarded();
+    bench.facts.missing = vec!["/w/HEAD", "/w/main", "/w/0123abc", "/w/4b825dc", "/w/HEAD~1"];
+    bench.facts.tracked = vec!["/w/services/api/.env", "/w/.kube/config", "/w/readme"];
+    bench.lines(
+        ASK,
+        &[
+            "git diff 4b825dc HEAD:services -- api",
+            "git diff 4b825dc 0123abc -- api",
+            "git diff 4b825dc..0123abc -- api",
+            "git diff 4b825dc HEAD:.kube -- config",
+            "git diff 4b825dc HEAD:services -- . :!services :!.kube",
+            "git grep x HEAD:services -- api",
+            "git grep x 0123abc -- api",
+            "git grep -e x 0123abc^{tree} -- api",
+            "git diff-tree -p 4b825dc HEAD:services -- api",
+        ],
+    );
+    bench.lines(DENY, &["git diff 4b825dc 0123abc -- services", "git grep x HEAD:services -- .kube/config"]);
+    bench.lines(
+        ALLOW,
+        &[
+            "git diff HEAD~1 main -- api",
+            "git diff HEAD~1 -- . :!services :!.kube",
+            "git diff 4b825dc 0123abc -- readme src",
+            "git diff HEAD~1:src HEAD:src -- lib.rs",
+            "git grep x HEAD -- src",
+            "git grep 0123abc HEAD -- api",
+            "git log -p 0123abc -- api",
+        ],
+    );
+}
+
+#[test]
+fn git_tells_nothing_of_tracked_files_that_must_not_be_read() {
+    let mut bench = Bench::guarded();
+    bench.facts.missing = vec!["/w/HEAD", "/w/HEAD:readme", "/w/HEAD~1"];
+    let lines = [
+        "git show HEAD:readme --all",
+        "git show --branches HEAD:readme",
+        "git show --glob=refs/heads/* HEAD:readme",
+        "git show --reflog HEAD:readme",
+        "git log -Skey",
+        "git log --oneline -G^key=a",
+        "git diff --stat -I^key=a HEAD~1",
+        "git diff --name-only --ignore-matching-lines=^key=a HEAD~1",
+        "git log --find-object=0123abc",
+    ];
+    bench.lines(ALLOW, &lines);
+    bench.facts.tracked = vec!["/w/conf/.env", "/w/readme"];
+    bench.lines(ASK, &lines);
+    bench.lines(
+        ALLOW,
+        &["git log -Skey -- src", "git show --format=%h HEAD:readme", "git show --no-color HEAD:readme"],
+    );
+    bench.lines(ASK, &["git show HEAD@{now:::::::::}:id_rsa"]);
+}

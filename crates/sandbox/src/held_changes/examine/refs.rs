@@ -2,12 +2,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dir, FileType};
 
 use super::super::resume_options::is_plain_ref;
-use super::{Examiner, Open, Reason, one_line};
+use super::elsewhere::{LOCATION, linked_worktrees};
+use super::{Examiner, Open, Place, Reason, one_line};
 use crate::survey::{innermost, read_small, resolved};
 
 /// The refs beside `refs` that git writes as refs. `FETCH_HEAD` and `MERGE_HEAD` are files of another form to it.
@@ -43,23 +44,46 @@ impl Examiner<'_> {
 
     fn symbolic_ref(&mut self, directory: &Open, name: &OsStr) {
         // A link is a finding of its own.
-        let is_file = directory.kind(name) == Some(FileType::RegularFile);
-        if is_file && !directory.read(name).is_some_and(|content| is_plain_ref(&content)) {
+        if directory.kind(name) != Some(FileType::RegularFile) {
+            return;
+        }
+        self.only_name(directory, name);
+        if !directory.read(name).is_some_and(|content| is_plain_ref(&content)) {
             self.note(directory.entry(name, Reason::SymbolicRef));
         }
     }
 
-    /// The `gitdir` of a linked worktree, into whose place `git worktree repair` writes a `.git` file.
-    pub(super) fn worktree_location(&mut self, git: &Open) {
-        const FILE: &str = "gitdir";
-        if !git.has(FILE) || !git.has("commondir") {
+    /// The `gitdir` of each linked worktree, into whose place `git worktree repair` writes a `.git` file. Git looks at nothing else
+    /// of a worktree for that.
+    pub(super) fn worktree_locations(&mut self, git: &Open) {
+        if git.has("commondir") {
+            self.worktree_location(git, &[]);
+        }
+        let linked = linked_worktrees(self.scene, git);
+        if linked.is_empty() {
             return;
         }
-        self.only_name(git, FILE);
-        let content = git.read(FILE);
-        let path = content.as_deref().and_then(one_line).map(|path| git.absolute.join(path));
-        if path.is_none_or(|path| self.is_foreign_place(git, &path)) || self.scene.is_strictest() {
-            self.note(git.entry(FILE, Reason::WorktreeLocation));
+        let place = Place { scene: self.scene, git: git.absolute.clone() };
+        let around = git.absolute.parent().map(Path::to_owned);
+        let bases: Vec<PathBuf> =
+            place.checkouts().into_iter().chain([git.absolute.clone()]).chain(around).collect();
+        linked.iter().for_each(|linked| self.worktree_location(linked, &bases));
+    }
+
+    /// `bases`: where git can work, because git up to 2.47 takes a relative path from there.
+    fn worktree_location(&mut self, linked: &Open, bases: &[PathBuf]) {
+        if !linked.has(LOCATION) {
+            return;
+        }
+        self.only_name(linked, LOCATION);
+        let content = linked.read(LOCATION);
+        let path = content.as_deref().and_then(|content| one_line(content.trim_ascii_end()));
+        let is_foreign = |path: &Path| {
+            let places = bases.iter().chain([&linked.absolute]).map(|base| base.join(path));
+            places.into_iter().any(|path| self.is_foreign_place(linked, &path))
+        };
+        if path.is_none_or(is_foreign) || self.scene.is_strictest() {
+            self.note(linked.entry(LOCATION, Reason::WorktreeLocation));
         }
     }
 
@@ -67,10 +91,13 @@ impl Examiner<'_> {
     /// What is not there stays as it is: a command has worktrees in its own `/tmp`, and the host those on a disk that it takes
     /// away. The host makes worktrees beside its workspace too, and their `.git` files lead back.
     fn is_foreign_place(&self, git: &Open, path: &Path) -> bool {
-        let checkout = path.parent().and_then(resolved).filter(|checkout| checkout.is_dir());
-        let Some(checkout) = checkout else { return false };
-        let is_own = innermost(self.scene.grounds, &checkout).is_some();
-        if is_own { self.scene.is_in_repository(&checkout) } else { !leads_back(git, &checkout) }
+        let is_foreign = |checkout: &Path| match innermost(self.scene.grounds, checkout) {
+            Some(_) => self.scene.is_in_repository(checkout),
+            None => !leads_back(git, checkout),
+        };
+        // Without `.git` at its end git takes the path itself for that of the worktree.
+        let named = [path.parent(), Some(path)].into_iter().flatten().filter_map(resolved);
+        named.filter(|checkout| checkout.is_dir()).any(|checkout| is_foreign(&checkout))
     }
 }
 

@@ -16,17 +16,30 @@ impl Examiner<'_> {
             self.rebase(&rebase);
         }
         if let Some(mailbox) = self.step(git, "rebase-apply", Reason::Shortcut) {
+            self.progress(&mailbox, ["next", "last"]);
             self.state_file(&mailbox, "apply-opt", Reason::ApplyOptions, are_apply_options);
             self.author_script(&mailbox);
         }
         if let Some(sequencer) = self.step(git, "sequencer", Reason::Shortcut) {
             self.state_file(&sequencer, "opts", Reason::MergeStrategy, are_plain_options);
         }
+        // `git bisect reset` hands it to `git checkout`.
+        let no_option = |content: &[u8]| !content.starts_with(b"-");
+        self.state_file(git, "BISECT_START", Reason::StateOption, no_option);
         // Git up to 2.30 evaluates it in a shell.
         self.state_file(git, "BISECT_NAMES", Reason::ShellText, |content| are_quoted_words(content, &[]));
     }
 
+    /// How far an operation is. The prompt that comes with git puts both numbers into `PS1` as they are, and the shell expands it.
+    fn progress(&mut self, state: &Open, names: [&str; 2]) {
+        let number = |byte: &u8| byte.is_ascii_digit() || byte.is_ascii_whitespace();
+        for name in names {
+            self.state_file(state, name, Reason::Prompt, |content| content.iter().all(number));
+        }
+    }
+
     fn rebase(&mut self, rebase: &Open) {
+        self.progress(rebase, ["msgnum", "end"]);
         let lines = |content: &[u8]| !content.split(|byte| *byte == b'\n').any(executes);
         self.state_file(rebase, "git-rebase-todo", Reason::RebaseCommand, lines);
         self.state_file(rebase, "git-rebase-todo", Reason::RebaseRefs, are_plain_steps);
@@ -35,6 +48,11 @@ impl Examiner<'_> {
         self.state_file(rebase, "strategy_opts", Reason::StrategyOptions, are_strategy_options);
         self.state_file(rebase, "update-refs", Reason::RebaseRefs, are_plain_updates);
         self.author_script(rebase);
+        // Git up to 2.18 evaluates it in a shell.
+        let switch = |content: &[u8]| {
+            matches!(content.trim_ascii(), b"" | b"--rerere-autoupdate" | b"--no-rerere-autoupdate")
+        };
+        self.state_file(rebase, "allow_rerere_autoupdate", Reason::ShellText, switch);
         // Only `git rebase --preserve-merges` has this directory, which git up to 2.33 knows. It takes the words of its files into a
         // shell, and names of files to write from another.
         if rebase.has("rewritten") {
@@ -49,7 +67,13 @@ impl Examiner<'_> {
     }
 
     /// A file that git wrote to go on with. One that cannot be read is as good as a harmful one.
-    fn state_file(&mut self, state: &Open, name: &str, reason: Reason, is_harmless: impl Fn(&[u8]) -> bool) {
+    pub(super) fn state_file(
+        &mut self,
+        state: &Open,
+        name: &str,
+        reason: Reason,
+        is_harmless: impl Fn(&[u8]) -> bool,
+    ) {
         if !state.has(name) {
             return;
         }
