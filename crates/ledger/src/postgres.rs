@@ -19,6 +19,7 @@ pub(crate) mod node;
 pub(crate) mod pgpass;
 pub(crate) mod rows;
 pub(crate) mod schema;
+pub(crate) mod signed_part;
 pub(crate) mod verify;
 pub(crate) mod write;
 

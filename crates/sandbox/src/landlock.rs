@@ -21,6 +21,9 @@ const CONNECT_TCP: u64 = 2;
 const SCOPE_ABSTRACT_UNIX: u64 = 1;
 const SCOPE_SIGNAL: u64 = 2;
 
+/// The first ABI with scopes.
+const SCOPES: u32 = 6;
+
 /// The rights handled at one ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LandlockRights {
@@ -44,8 +47,16 @@ pub(crate) fn rights(abi: u32) -> LandlockRights {
     LandlockRights {
         fs,
         net: if abi >= 4 { BIND_TCP | CONNECT_TCP } else { 0 },
-        scoped: if abi >= 6 { SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL } else { 0 },
+        scoped: if abi >= SCOPES { SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL } else { 0 },
     }
+}
+
+/// A domain that denies nothing but signals and tracing out of it. `None`: this ABI has no scopes.
+///
+/// KERNEL: a process in any domain may not look into one outside of it (`/proc/PID/environ`), and every domain denies links and
+/// renames between directories unless it handles that right.
+pub(crate) fn signals_alone(abi: u32) -> Option<LandlockRights> {
+    (abi >= SCOPES).then_some(LandlockRights { fs: REFER, net: 0, scoped: SCOPE_SIGNAL })
 }
 
 impl LandlockRights {

@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
@@ -465,6 +465,11 @@ impl PlaceholderEntry {
                 Some(Err(_)) | None => rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755)),
             };
         };
+        match make_whole(parent, name, content) {
+            // A file system without nameless files, or no /proc to name one.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
+            made => return made,
+        }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o644))?;
         rustix::io::write(&file, content).map(drop)
@@ -495,6 +500,16 @@ impl PlaceholderEntry {
             Some(_) => Err(Errno::EXIST),
         }
     }
+}
+
+/// A file that has its content before it has its name: one without it is no placeholder to anybody, so that a session which is
+/// killed in between would leave it for ever.
+fn make_whole(parent: &OwnedFd, name: &OsStr, content: &[u8]) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(parent, ".", flags, Mode::from_raw_mode(0o644))?;
+    rustix::io::write(&file, content)?;
+    let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(rustix::fs::CWD, nameless, parent, name, AtFlags::SYMLINK_FOLLOW)
 }
 
 fn move_into(from: &OwnedFd, to: &OwnedFd, name: &OsStr) -> Result<(), Errno> {

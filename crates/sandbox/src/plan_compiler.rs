@@ -123,10 +123,15 @@ pub(crate) fn landlock_only(spec: &SandboxSpec, ground: &CompileContext<'_>) -> 
     Ok(plan.encoder.finish())
 }
 
-/// Limits, no_new_privs and the filter: what is left where an outer boundary is declared.
+/// Limits, no_new_privs and the filter: what is left where an outer boundary is declared. And a domain, without which a command
+/// ends who counts it, and reads the environment of its caller.
 pub(crate) fn filter_only(spec: &SandboxSpec, ground: &CompileContext<'_>) -> Vec<u8> {
     let mut plan = PlanBuilder::default();
     limits(&mut plan, &spec.limits, ground);
+    if let Some(LandlockRights { fs, net, scoped }) = ground.landlock_abi.and_then(landlock::signals_alone) {
+        plan.push(&PlanOp::LandlockRuleset { fs, net, scoped });
+        plan.push(&PlanOp::LandlockAllow { path: c"/", access: fs });
+    }
     filter(&mut plan, ground);
     plan.encoder.finish()
 }

@@ -36,7 +36,7 @@ pub(crate) fn posture(evidence: &PostureEvidence<'_>) -> Posture {
 fn level(control: Control, evidence: &PostureEvidence<'_>, landlock_abi: Option<u32>) -> ControlLevel {
     let spec = evidence.spec;
     if control == Control::Env {
-        return enforced("cleared environment");
+        return env(evidence);
     }
     if control == Control::Limits {
         return limits(evidence);
@@ -192,6 +192,28 @@ fn bare(control: Control, spec: &SandboxSpec) -> ControlLevel {
     }
 }
 
+/// Whether a command can look into processes of its caller and signal them: those that count it, and those with the environment
+/// that it does not get.
+fn reaches_the_caller(evidence: &PostureEvidence<'_>) -> bool {
+    match evidence.spec.backend {
+        Backend::Native | Backend::Bubblewrap | Backend::Container | Backend::Landlock => false,
+        Backend::External => evidence.achieved.landlock != 1,
+        Backend::None => true,
+    }
+}
+
+fn env(evidence: &PostureEvidence<'_>) -> ControlLevel {
+    let by = "cleared environment".to_owned();
+    // A cover over the sensitive roots takes a user namespace, out of which nobody looks into a process.
+    let is_covered =
+        matches!(&evidence.spec.view, HostView::WholeMachine { hidden, .. } if !hidden.is_empty());
+    if !reaches_the_caller(evidence) || is_covered {
+        return ControlLevel::Enforced { by };
+    }
+    let missing = "the variables of the caller's processes can be read in /proc".to_owned();
+    ControlLevel::Partial { by, missing, gap: Gap::Bounded }
+}
+
 fn external(control: Control, evidence: &PostureEvidence<'_>) -> ControlLevel {
     match control {
         Control::Syscalls => syscalls(evidence),
@@ -288,11 +310,14 @@ impl PostureGaps {
             self.open.push("the number of processes (no pids control group can be made)".to_owned());
         }
         if matches!(spec.backend, Backend::External | Backend::None) {
-            self.open.push("/tmp is the one outside and has no limit of its own".to_owned());
+            self.open.push("/tmp and /dev/shm are those outside and have no limit of their own".to_owned());
+            // Nothing hides the files of the groups, and root may write them.
+            if is_root && cgroups.controls("memory") {
+                self.open.push("a command can leave its control groups".to_owned());
+            }
         }
-        // Nothing hides the files of the groups, and root may write them.
-        if spec.backend == Backend::None && is_root && cgroups.controls("memory") {
-            self.open.push("a command can leave its control groups".to_owned());
+        if reaches_the_caller(evidence) {
+            self.open.push("a command can end or stop what counts and ends it".to_owned());
         }
     }
 
@@ -320,7 +345,19 @@ impl PostureGaps {
     /// What is the host's in this backend, or measured from outside.
     fn kept_outside(&mut self, evidence: &PostureEvidence<'_>) {
         let spec = evidence.spec;
+        let is_whole = matches!(spec.view, HostView::WholeMachine { .. });
+        if is_whole && !evidence.cgroups.controls("memory") {
+            self.bounded.push(
+                "files in the machine's own file systems in memory (/tmp, /dev/shm), up to the size of these"
+                    .to_owned(),
+            );
+        }
         if spec.limits.disk_bytes.is_some() {
+            if is_whole || matches!(spec.backend, Backend::External | Backend::None) {
+                self.bounded.push(
+                    "`--disk` counts the roots and the home, and a command can write elsewhere".to_owned(),
+                );
+            }
             self.bounded.push(
                 "more disk space between two looks, and files without a name while only a mapping or a socket holds them"
                     .to_owned(),

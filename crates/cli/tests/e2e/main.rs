@@ -286,6 +286,7 @@ mod policy;
 mod postgres;
 #[cfg(test)]
 mod postures;
+mod postures_open;
 #[cfg(test)]
 mod proposals;
 #[cfg(test)]

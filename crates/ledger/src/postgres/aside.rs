@@ -10,9 +10,10 @@ use ringfence_types::{ChainId, Principal};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::chain::HexDigest;
+use crate::chain::{HexDigest, RowRef};
 use crate::event::{Event, PreviousChain};
 use crate::postgres::rows::{PostgresRows, from_sql, get};
+use crate::postgres::signed_part::{SignedPart, SignedParts};
 use crate::seal::KeyLine;
 use crate::store::{ChainRows as _, ChainStoreError, ClaimKind, WitnessedHead};
 
@@ -50,6 +51,7 @@ pub(crate) struct Content {
     /// Every record that names a key, in order. A role that prunes can empty such a record, and so bring back the key
     /// before it: `None`.
     pub(crate) key_records: Vec<(u64, Option<Event>)>,
+    pub(crate) signed: Vec<SignedPart>,
 }
 
 impl Content {
@@ -61,12 +63,13 @@ impl Content {
             WHERE chain = $1 AND seq > $2 ORDER BY seq LIMIT $3";
         let mut content = Self::default();
         let mut hasher = Sha256::new_with_prefix(b"ringfence chain v1\0");
-        let mut after = i64::MIN;
+        let (mut after, mut parts) = (i64::MIN, SignedParts::default());
         loop {
             let page = rows.read(sql, &[&rows.chain, &after, &PAGE])?;
             for row in &page {
                 after = get(row, 0)?;
                 content.add(&mut hasher, after, row)?;
+                add_part(&mut parts, after, row)?;
             }
             if i64::try_from(page.len()) != Ok(PAGE) {
                 break;
@@ -80,6 +83,7 @@ impl Content {
         if content.key_records.iter().any(|(_, event)| event.is_none()) {
             content.line = None;
         }
+        content.signed = parts.into_found();
         content.digest = HexDigest::encode(hasher.finalize().into()).to_string();
         Ok(content)
     }
@@ -99,12 +103,10 @@ impl Content {
         field(hasher, body);
         let transactions = ids.split_ascii_whitespace().filter(|id| id.starts_with("tx_"));
         self.transactions.extend(transactions.map(str::to_owned));
-        // A node's role may write bodies, to prune them, and no digests: a body that was exchanged says nothing.
-        let said = body.filter(|body| HexDigest::of(body.as_bytes()).to_string() == digest);
         if !matches!(kind, "chain-started" | "ledger-key-rotated" | "chain-acknowledged") {
             return Ok(());
         }
-        let event: Option<Event> = said.and_then(|body| serde_json::from_str(body).ok());
+        let event = body.and_then(|body| said(body, digest));
         if kind != "chain-acknowledged" {
             self.key_records.push((from_sql(seq), event.clone()));
         }
@@ -132,6 +134,28 @@ impl Content {
             _ => {}
         }
     }
+}
+
+fn add_part(parts: &mut SignedParts, seq: i64, row: &tokio_postgres::Row) -> Result<(), ChainStoreError> {
+    // A record has no such number, so nothing leads from one to another.
+    let Ok(seq) = u64::try_from(seq) else { return Ok(()) };
+    let [time, kind, ids, digest, hash] =
+        [get(row, 1)?, get(row, 2)?, get(row, 3)?, get(row, 4)?, get(row, 5)?];
+    // Without the body: pruning removes it.
+    let row_of = RowRef { seq, time, kind, ids, digest, body: None, hash };
+    let body: Option<&str> = get(row, 6)?;
+    let event = body.filter(|_| kind == "checkpoint-signed").and_then(|body| said(body, digest));
+    let checkpoint = match &event {
+        Some(Event::CheckpointSigned(checkpoint)) => Some(checkpoint),
+        _ => None,
+    };
+    parts.add(row_of, checkpoint);
+    Ok(())
+}
+
+/// What a body says. A node's role may write bodies, to prune them, and no digests: one that was exchanged says nothing.
+pub(crate) fn said(body: &str, digest: &str) -> Option<Event> {
+    (HexDigest::of(body.as_bytes()).to_string() == digest).then(|| serde_json::from_str(body).ok())?
 }
 
 /// The length first, so that no two contents have the same bytes.

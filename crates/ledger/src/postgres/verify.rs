@@ -11,7 +11,7 @@ use ringfence_types::ChainId;
 use crate::chain::{ChainBreak, ChainFlaw, ChainHead};
 use crate::event::{AsideProof, Checkpoint, Event, Kind, PreviousChain};
 use crate::key;
-use crate::postgres::aside::{Content, SetAside};
+use crate::postgres::aside::{Content, SetAside, said};
 use crate::postgres::connection::{ConnectionPurpose, PostgresConnection as Connection};
 use crate::postgres::node::LedgerNode;
 use crate::postgres::rows::{PostgresRows, chain_id, from_sql, get, to_sql};
@@ -110,8 +110,17 @@ struct Check<'a> {
     /// The first flaw of each of these that does not verify.
     flaws: HashMap<i32, VerifyError>,
     found: DatabaseVerification,
+    /// What chains that were validly set aside have witnessed.
+    witnesses: Vec<ChainWitness>,
     /// Local memory of this node when verification began.
     memory: Option<Memory>,
+}
+
+/// A chain that has witnessed others, with the numbers of its records that its node has signed.
+struct ChainWitness {
+    number: i32,
+    id: String,
+    signed: Vec<(u64, u64)>,
 }
 
 /// A statement that a chain was set aside.
@@ -146,6 +155,7 @@ impl<'a> Check<'a> {
             contents: HashMap::new(),
             flaws: HashMap::new(),
             found: DatabaseVerification::default(),
+            witnesses: Vec::new(),
             memory: None,
         })
     }
@@ -281,6 +291,8 @@ impl<'a> Check<'a> {
             self.found.problems.push(head.flawed(ChainFlaw::ChangedAside));
             return;
         }
+        let signed = self.signed_parts(at, voucher, believed);
+        self.witnesses.push(ChainWitness { number: head.number, id: head.id.clone(), signed });
         if believed.contains(&voucher.number) {
             believed.insert(head.number);
         }
@@ -299,21 +311,43 @@ impl<'a> Check<'a> {
         });
     }
 
+    /// The records of a chain that was set aside which one of its keys has signed.
+    fn signed_parts(&self, at: usize, voucher: &Voucher, believed: &HashSet<i32>) -> Vec<(u64, u64)> {
+        let Some((head, chain)) =
+            self.heads.get(at).and_then(|head| Some((head, chain_id(head.id.clone())?)))
+        else {
+            return Vec::new();
+        };
+        let Some(content) = self.contents.get(&head.number) else { return Vec::new() };
+        // A record that names a key can have lost its body. The chain that continues this one mostly has the same key.
+        let of_next = voucher.continues.is_some().then(|| self.links.get(&voucher.number)).flatten();
+        let mut keys: Vec<String> = of_next.map(|link| link.verification.keys.clone()).unwrap_or_default();
+        keys.extend(
+            content.line.iter().filter(|line| line.chain == chain).flat_map(|line| line.keys.clone()),
+        );
+        keys.extend(self.key_of(at, &chain, believed));
+        let parts = content.signed.iter().filter(|part| part.chain == chain && keys.contains(&part.key));
+        parts.map(|part| (part.first, part.last)).collect()
+    }
+
     /// Every witnessed head must still exist. WHY NOT the last one of each chain alone: after a chain was cut back, the next checkpoint
     /// of another node witnesses the shorter chain.
     fn sights(&mut self) -> Result<(), VerifyError> {
         let is_walked = |head: &&HeadRow| self.links.contains_key(&head.number);
-        let witnesses: Vec<(i32, String)> =
-            self.heads.iter().filter(is_walked).map(|head| (head.number, head.id.clone())).collect();
-        for (number, by) in witnesses {
-            let last = self.links.get(&number).map(|link| link.witnessed.as_slice()).unwrap_or_default();
+        let all = || vec![(0, u64::MAX)];
+        let active = self.heads.iter().filter(is_walked);
+        let active =
+            active.map(|head| ChainWitness { number: head.number, id: head.id.clone(), signed: all() });
+        // What was set aside has seen what it has seen.
+        let witnesses: Vec<ChainWitness> = active.chain(self.witnesses.drain(..)).collect();
+        for witness in witnesses {
+            let (newest, lost) = self.checked_sights(&witness)?;
             let found: Vec<VerifyError> =
-                last.iter().filter_map(|seen| self.check_sight(&by, seen)).collect();
+                newest.iter().filter_map(|seen| self.check_sight(&witness.id, seen)).collect();
             self.found.problems.extend(found);
-            let lost = self.lost_sights(number)?;
             let lost = lost.iter().filter_map(|(chain, seen)| {
                 let head = self.heads.iter().find(|head| head.number == *chain)?;
-                Some(head.broken(unwitnessed(&by, seen, head.head.seq.min(seen.seq))))
+                Some(head.broken(unwitnessed(&witness.id, seen, head.head.seq.min(seen.seq))))
             });
             self.found.problems.extend(lost);
         }
@@ -336,29 +370,39 @@ impl<'a> Check<'a> {
         })
     }
 
-    /// The first head of each chain that this chain has witnessed and that is not there any more.
-    fn lost_sights(&mut self, witness: i32) -> Result<BTreeMap<i32, ChainHead>, VerifyError> {
-        self.rows.chain = witness;
+    /// The newest head that this chain has witnessed of each chain under each of its keys, and the first one of each chain that
+    /// is not there any more.
+    fn checked_sights(
+        &mut self,
+        witness: &ChainWitness,
+    ) -> Result<(Vec<WitnessedHead>, BTreeMap<i32, ChainHead>), VerifyError> {
+        self.rows.chain = witness.number;
         // A loss before a chain was set aside is the reason for it; later losses change its digest.
         let growing = self.heads.iter().filter(|head| !head.is_aside);
         let numbers: HashMap<&str, i32> = growing.map(|head| (head.id.as_str(), head.number)).collect();
         let (mut lost, mut failed) = (BTreeMap::new(), Ok(()));
+        let mut newest: BTreeMap<(String, String), WitnessedHead> = BTreeMap::new();
         let mut page: Vec<(i32, ChainHead)> = Vec::new();
-        self.rows.scan(&RowQuery::default().kinds(&[Kind::ChainWitnessed]), &mut |row| {
-            let event = row.body.and_then(|body| serde_json::from_str(body).ok());
-            if let Some(Event::ChainWitnessed { chain, head, .. }) = event
-                && let Some(number) = numbers.get(chain.as_str())
-            {
-                page.push((*number, head));
-            }
-            if page.len() >= SIGHTS {
-                failed = self.rows.keep_lost(&mut page, &mut lost);
-            }
-            if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
+        for (first, last) in &witness.signed {
+            let query = RowQuery::numbered(*first, *last).kinds(&[Kind::ChainWitnessed]);
+            self.rows.scan(&query, &mut |row| {
+                let event = row.body.and_then(|body| said(body, row.digest));
+                let Some(Event::ChainWitnessed { chain, head, key }) = event else {
+                    return ControlFlow::Continue(());
+                };
+                if let Some(number) = numbers.get(chain.as_str()) {
+                    page.push((*number, head.clone()));
+                }
+                newest.insert((chain.to_string(), key.clone()), WitnessedHead { chain, head, key });
+                if page.len() >= SIGHTS {
+                    failed = self.rows.keep_lost(&mut page, &mut lost);
+                }
+                if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+        }
         failed?;
         self.rows.keep_lost(&mut page, &mut lost)?;
-        Ok(lost)
+        Ok((newest.into_values().collect(), lost))
     }
 
     /// `None`: in any chain.

@@ -5,9 +5,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use ringfence_ledger::{
-    AppendError, ApprovalAnswer, ChainFlaw, ConnectError, DatabaseVerification, Event, ExpectedHead, Kind,
-    Ledger, LedgerNode, LedgerOpenError, LedgerSettings, VerifyError, verify_database,
+    AppendError, ApprovalAnswer, ChainFlaw, ChainHead, ConnectError, DatabaseVerification, Event,
+    ExpectedHead, Kind, Ledger, LedgerNode, LedgerOpenError, LedgerSettings, VerifyError, verify_database,
 };
+use ringfence_types::hex;
+use sha2::{Digest as _, Sha256};
 
 use crate::access::granted;
 use crate::cluster::{Database, shared, succeeded};
@@ -484,4 +486,65 @@ fn what_is_known_from_elsewhere_may_be_of_any_node() {
     assert!(matches!(problems[..], [VerifyError::NoSuchHead(_)]), "{problems:?}");
     let problems = check(ExpectedHead { key: Some(&"0".repeat(64)), ..ExpectedHead::default() });
     assert!(matches!(problems[..], [VerifyError::OtherKey]), "{problems:?}");
+}
+
+/// A record behind the last one of a chain, with the right hash: everybody can compute it.
+fn appended(nodes: &Nodes, node: &str, event: &Event) {
+    let of_chain = format!("chain = (SELECT chain FROM ringfence.head WHERE node = '{node}')");
+    let last = format!("SELECT seq || ' ' || hash || ' ' || chain FROM ringfence.record WHERE {of_chain}");
+    let last = nodes.database.sql(&format!("{last} ORDER BY seq DESC LIMIT 1"));
+    let [seq, before, chain] = last.split(' ').collect::<Vec<_>>()[..] else { panic!("{last}") };
+    let seq = seq.parse::<u64>().unwrap() + 1;
+    let (body, time) = (serde_json::to_string(event).unwrap(), "2026-01-02T03:04:05.000000Z");
+    let (kind, digest) = (event.kind().word(), hex(Sha256::digest(&body)));
+    let mut bytes = [b"ringfence ledger v2\0", before.as_bytes()].concat();
+    for field in [seq.to_string().as_str(), time, kind, "", &digest] {
+        bytes.extend(format!("{}:{field}", field.len()).bytes());
+    }
+    let hash = hex(Sha256::digest(bytes));
+    nodes.attack(&format!(
+        "INSERT INTO ringfence.record (chain, seq, time, kind, ids, digest, hash, body)
+         VALUES ({chain}, {seq}, '{time}', '{kind}', '', '{digest}', '{hash}', '{body}')"
+    ));
+}
+
+const ALPHA_EMPTIED: &str = "UPDATE ringfence.record SET body = NULL
+    WHERE seq = NUMBER AND chain = (SELECT chain FROM ringfence.head WHERE node = 'alpha')";
+
+/// Whoever can break the chain of a witness makes its node set it aside. That takes back nothing of what it has seen.
+#[test]
+fn what_a_chain_that_was_set_aside_has_witnessed_counts() {
+    // Of a record in the middle, and of the one that names the key.
+    for number in ["4", "1"] {
+        let nodes = Nodes::new();
+        let chain = nodes.chain_of("beta");
+        nodes.attack(&ALPHA_EMPTIED.replace("NUMBER", number));
+        let is_lost = |problem: &VerifyError| matches!(problem, VerifyError::Chain { chain: lost, .. } if *lost == chain);
+        assert!(!nodes.found("alpha").problems.iter().any(is_lost), "control: it is there");
+        nodes.database.sql(
+            "DELETE FROM ringfence.record USING ringfence.head h WHERE h.node = 'beta' AND h.chain = record.chain;
+             DELETE FROM ringfence.head WHERE node = 'beta'",
+        );
+        nodes.node("alpha").restart(&LedgerSettings::default(), "an empty body", person(0)).unwrap();
+        for by in ["alpha", "gamma"] {
+            let found = nodes.found(by);
+            // Of a chain without its first record only its own node knows the key.
+            let is_known = by == "alpha" || number == "4";
+            assert_eq!(found.problems.iter().any(is_lost), is_known, "{number} {by}: {:?}", found.problems);
+        }
+    }
+}
+
+/// A role that appends can write into the chain before it is set aside, and so accuse another node.
+#[test]
+fn what_was_written_without_the_key_witnesses_nothing() {
+    let nodes = Nodes::new();
+    let head = ChainHead { seq: 99, hash: "0".repeat(64) };
+    let chain = serde_json::from_value(serde_json::Value::String(nodes.chain_of("beta"))).unwrap();
+    let key = hex(nodes.key("beta").verifying_key().to_bytes());
+    appended(&nodes, "alpha", &Event::ChainWitnessed { chain, head, key });
+    let found = nodes.found("alpha");
+    assert!(!found.problems.is_empty(), "control: nobody has signed it");
+    nodes.node("alpha").restart(&LedgerSettings::default(), "a forged record", person(0)).unwrap();
+    nodes.is_whole((2, 1));
 }

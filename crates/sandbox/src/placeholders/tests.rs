@@ -458,3 +458,53 @@ fn what_a_user_has_made_is_not_taken_for_a_placeholder() {
     drop(last);
     assert_eq!(bench.names(), [".git", "copy", "empty", "note"], "only the placeholders are gone");
 }
+
+/// A session that is killed at any moment leaves no file that lacks its content, and so is a file of the user to all others.
+#[test]
+fn a_file_has_its_content_as_soon_as_it_has_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let parent = rustix::fs::open(dir.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let place = |number: u32| dir.path().join(format!("f{number}"));
+    let rounds = 4000;
+    let torn = |make: &(dyn Fn(u32) + Sync)| {
+        done.store(false, std::sync::atomic::Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let looks = scope.spawn(|| {
+                let mut torn = 0;
+                for number in 0..rounds {
+                    let content = loop {
+                        match fs::read(place(number)) {
+                            Ok(content) => break content,
+                            Err(_) if done.load(std::sync::atomic::Ordering::Relaxed) => return torn,
+                            Err(_) => {}
+                        }
+                    };
+                    torn += u32::from(content.is_empty());
+                }
+                torn
+            });
+            (0..rounds).for_each(make);
+            let torn = looks.join().unwrap();
+            (0..rounds).for_each(|number| fs::remove_file(place(number)).unwrap());
+            torn
+        })
+    };
+    let in_two_steps = |number| {
+        let mut file = File::create(place(number)).unwrap();
+        file.write_all(b".\n").unwrap();
+    };
+    // With one processor the look seldom comes in between.
+    let is_seen = (0..100).any(|_| torn(&in_two_steps) > 0);
+    assert!(is_seen, "control: it is seen without its content");
+    let entry = |number| PlaceholderEntry {
+        path: PathBuf::from(format!("f{number}")),
+        content: Some(b".\n".to_vec()),
+    };
+    let made = |number| {
+        let entry = entry(number);
+        entry.make_plain(&parent, entry.path.as_os_str(), None).unwrap();
+        assert_eq!(entry.make_plain(&parent, entry.path.as_os_str(), None), Err(Errno::EXIST));
+    };
+    assert_eq!(torn(&made), 0);
+}
