@@ -10,6 +10,10 @@ use super::repository::read;
 /// Larger indexes are not read; git itself takes seconds for them.
 const MAX: u64 = 512 * 1024 * 1024;
 
+/// The bytes of all paths of a git directory's indexes. Version 4 writes a path shorter than it is, so a file of a
+/// megabyte could otherwise take all memory.
+const MOST_PATHS: usize = 512 * 1024 * 1024;
+
 /// The mode of a submodule entry in the index.
 const SUBMODULE: u32 = 0o160_000;
 
@@ -33,18 +37,19 @@ enum EntryFilter {
 }
 
 fn entries(git: &Path, filter: EntryFilter) -> io::Result<Vec<PathBuf>> {
-    let mut found = in_file(&git.join("index"), filter)?;
+    let mut room = MOST_PATHS;
+    let mut found = in_file(&git.join("index"), filter, &mut room)?;
     if let Ok(entries) = std::fs::read_dir(git) {
         for entry in entries.flatten() {
             if entry.file_name().as_encoded_bytes().starts_with(b"sharedindex.") {
-                found.extend(in_file(&entry.path(), filter)?);
+                found.extend(in_file(&entry.path(), filter, &mut room)?);
             }
         }
     }
     Ok(found)
 }
 
-fn in_file(path: &Path, filter: EntryFilter) -> io::Result<Vec<PathBuf>> {
+fn in_file(path: &Path, filter: EntryFilter, room: &mut usize) -> io::Result<Vec<PathBuf>> {
     let content = match read(path, MAX) {
         Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -57,12 +62,16 @@ fn in_file(path: &Path, filter: EntryFilter) -> io::Result<Vec<PathBuf>> {
     }
     // The file does not say which digest it uses. Parsed with the wrong length it yields paths that do not
     // exist.
-    let parse = |digest| parse(&content, digest, filter);
+    let parse = |digest| parse(&content, digest, filter, room);
     let read: Vec<Vec<PathBuf>> = DIGESTS.into_iter().filter_map(parse).collect();
+    if *room == 0 {
+        return Err(io::Error::other("its paths are too long together"));
+    }
     if read.is_empty() { Err(io::Error::other("not an index")) } else { Ok(read.concat()) }
 }
 
-fn parse(content: &[u8], digest: usize, filter: EntryFilter) -> Option<Vec<PathBuf>> {
+/// `None`: not an index, or its paths take more than `room`, of which nothing is left then.
+fn parse(content: &[u8], digest: usize, filter: EntryFilter, room: &mut usize) -> Option<Vec<PathBuf>> {
     let mut reader = GitIndexReader { content, at: 0, digest };
     if reader.take(4)? != b"DIRC" {
         return None;
@@ -76,6 +85,10 @@ fn parse(content: &[u8], digest: usize, filter: EntryFilter) -> Option<Vec<PathB
     let mut name = Vec::new();
     for _ in 0..count {
         let mode = reader.entry(version, &mut name)?;
+        *room = room.saturating_sub(name.len() + 1);
+        if *room == 0 {
+            return None;
+        }
         if filter == EntryFilter::Everything || mode == SUBMODULE {
             found.push(PathBuf::from(OsString::from_vec(name.clone())));
         }
@@ -145,5 +158,35 @@ impl<'a> GitIndexReader<'a> {
             }
             value = value.checked_add(1)?.checked_mul(128)?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In version 4 each path begins as the one before.
+    fn compressed(first: usize, entries: u32) -> Vec<u8> {
+        let mut out = b"DIRC\0\0\0\x04".to_vec();
+        out.extend(entries.to_be_bytes());
+        for number in 0..entries {
+            out.extend([0; 40 + 20 + 2]);
+            match number {
+                0 => out.extend([b"\0", &vec![b'a'; first][..], b"\0"].concat()),
+                _ => out.extend(b"\x01b\0"),
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn a_small_index_takes_a_bounded_amount_of_memory() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |index: &[u8]| std::fs::write(directory.path().join("index"), index).unwrap();
+        write(&compressed(1000, 50));
+        assert_eq!(tracked(directory.path()).unwrap().len(), 50, "control");
+        // Two terabytes of paths in seven megabytes.
+        write(&compressed(1 << 20, 100_000));
+        assert!(tracked(directory.path()).is_err());
     }
 }
