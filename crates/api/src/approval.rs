@@ -1,8 +1,8 @@
 //! Methods about approvals and grants.
 
+use ringfence_ledger::{ApprovalAnswer, ApprovalDecision, ApprovalRequest, ApprovalVote, GrantRecord};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::TextOrBase64;
 
@@ -33,12 +33,15 @@ pub struct Approval {
     /// One sentence.
     pub summary: String,
     /// The whole request: prompt, binding, offered grants.
-    pub request: Value,
+    #[schemars(with = "serde_json::Value")]
+    pub request: Box<ApprovalRequest>,
     /// The votes so far, where a quorum is required.
     #[serde(default)]
-    pub votes: Vec<Value>,
+    #[schemars(with = "Vec<serde_json::Value>")]
+    pub votes: Vec<ApprovalVote>,
     /// `None`: pending.
-    pub decision: Option<Value>,
+    #[schemars(with = "Option<serde_json::Value>")]
+    pub decision: Option<ApprovalDecision>,
     /// The requesting process has ended. An approval counts once, for the next identical call, until the request expires.
     #[serde(default)]
     pub orphaned: bool,
@@ -98,7 +101,8 @@ pub struct ReplyTerms {
 #[serde(tag = "result", rename_all = "kebab-case")]
 pub enum ReplyResult {
     Decided {
-        answer: String,
+        #[schemars(with = "String")]
+        answer: ApprovalAnswer,
         /// The grant that was stored.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grant: Option<Box<GrantInfo>>,
@@ -112,7 +116,8 @@ pub enum ReplyResult {
 pub struct GrantInfo {
     pub id: String,
     /// The record of the ledger: what the grant covers, who created it, when it expires.
-    pub record: Value,
+    #[schemars(with = "serde_json::Value")]
+    pub record: GrantRecord,
     /// RFC 3339.
     pub created_at: String,
     pub uses: u32,

@@ -170,9 +170,13 @@ pub struct ResizeCall {
     pub size: TerminalSize,
 }
 
-/// An empty response.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Empty {}
+/// That it was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Empty {
+    /// Why the record of it follows only when the ledger can be written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_error: Option<String>,
+}
 
 /// State and result of a call.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -208,6 +212,36 @@ pub struct CallInfo {
     /// Why the outcome could not be recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_error: Option<String>,
+    #[serde(skip)]
+    pub details: CallDetails,
+}
+
+/// What a caller in the same process learns about a call besides its answer: leaks, flows and held changes. A result of a tool
+/// shows it.
+pub type CallDetails = Option<Box<serde_json::Map<String, serde_json::Value>>>;
+
+impl CallInfo {
+    /// A call that has begun.
+    pub fn running(call: u64, summary: String) -> Self {
+        Self {
+            call,
+            summary,
+            state: CallState::Running,
+            transaction: None,
+            exit_code: None,
+            outcome: None,
+            refusal: None,
+            failure: None,
+            hint: None,
+            posture: None,
+            stdout: None,
+            stderr: None,
+            notice: None,
+            leaks: 0,
+            record_error: None,
+            details: None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -237,6 +271,8 @@ pub struct FetchResult {
     pub url: String,
     pub headers: Vec<(String, String)>,
     pub body: TextOrBase64,
+    #[serde(skip)]
+    pub details: CallDetails,
 }
 
 /// The tools of a session over the Model Context Protocol: request and response bodies are messages of its streamable HTTP.
@@ -276,4 +312,6 @@ pub struct ExplainResult {
     pub rule: Option<RuleName>,
     pub reason: Option<String>,
     pub hint: Option<String>,
+    #[serde(skip)]
+    pub details: CallDetails,
 }

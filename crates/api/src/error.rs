@@ -1,8 +1,10 @@
 //! Errors of the API, with their codes on every transport.
 
-use ringfence_types::{Refusal, RuleName};
+use ringfence_types::{PolicyLayer, Refusal, RefusalCode, RuleId, RuleName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::CallDetails;
 
 /// An error, the same on every transport.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
@@ -24,6 +26,8 @@ pub struct ApiError {
     /// The id of the request in the ledger and in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+    #[serde(skip)]
+    pub details: CallDetails,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -101,7 +105,15 @@ impl ErrorCode {
 
 impl ApiError {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None, rule: None, refusal: None, request_id: None }
+        Self {
+            code,
+            message: message.into(),
+            hint: None,
+            rule: None,
+            refusal: None,
+            request_id: None,
+            details: None,
+        }
     }
 
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
@@ -109,9 +121,34 @@ impl ApiError {
         self
     }
 
+    /// The refusal that is recorded and that an agent is told: the policy's own, or one about the caller's identity.
+    pub fn as_refusal(&self) -> Refusal {
+        if let Some(refusal) = &self.refusal {
+            return refusal.as_ref().clone();
+        }
+        Refusal {
+            code: RefusalCode::Identity,
+            layer: PolicyLayer::Floor,
+            rule: self.rule.clone().unwrap_or_else(|| RuleId::RequestError.into()),
+            message: self.message.clone(),
+            hint: self.hint.clone(),
+        }
+    }
+
     pub fn with_rule(mut self, rule: impl Into<RuleName>) -> Self {
         self.rule = Some(rule.into());
         self
+    }
+}
+
+/// A refusal by policy or by a person.
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        let mut error =
+            Self::new(ErrorCode::Refused, refusal.message.clone()).with_rule(refusal.rule.clone());
+        error.hint.clone_from(&refusal.hint);
+        error.refusal = Some(Box::new(refusal));
+        error
     }
 }
 

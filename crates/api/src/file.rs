@@ -6,7 +6,7 @@ use ringfence_types::{EntryKind, SessionId};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::TextOrBase64;
+use crate::{CallDetails, TextOrBase64};
 
 /// Maximum size of a file that is sent out of a session.
 pub const MOST_SENT: u64 = 25 * 1024 * 1024;
@@ -24,6 +24,8 @@ pub struct FileContent {
     pub transaction: Option<String>,
     pub bytes: u64,
     pub content: TextOrBase64,
+    #[serde(skip)]
+    pub details: CallDetails,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +42,8 @@ pub struct WriteFile {
 pub struct WriteResult {
     pub transaction: Option<String>,
     pub bytes: u64,
+    #[serde(skip)]
+    pub details: CallDetails,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -55,6 +59,8 @@ pub struct ListDirectory {
 pub struct DirectoryListing {
     pub transaction: Option<String>,
     pub entries: Vec<DirectoryEntry>,
+    #[serde(skip)]
+    pub details: CallDetails,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,5 +1,6 @@
 //! Methods about tokens, operators, devices and web sessions.
 
+use ringfence_identity::{CredentialSummary, OperatorSummary, PairingSummary};
 use ringfence_types::{Attenuation, Rights, SessionId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,7 +40,8 @@ pub struct CreateToken {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MintedToken {
     /// The record of the token, without its secret.
-    pub token: Value,
+    #[schemars(with = "Value")]
+    pub token: CredentialSummary,
     pub secret: String,
 }
 
@@ -50,7 +52,8 @@ pub struct ListTokens {}
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TokenList {
     /// Without secrets.
-    pub tokens: Vec<Value>,
+    #[schemars(with = "Vec<Value>")]
+    pub tokens: Vec<CredentialSummary>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -116,7 +119,8 @@ pub struct ListOperators {}
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct OperatorList {
     /// Without password hashes.
-    pub operators: Vec<Value>,
+    #[schemars(with = "Vec<Value>")]
+    pub operators: Vec<OperatorSummary>,
 }
 
 /// Adds an operator, never with more rights than the caller has.
@@ -163,7 +167,10 @@ pub struct RemoveOperator {
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct OperatorInfo {
-    pub operator: Value,
+    #[schemars(with = "Value")]
+    pub operator: OperatorSummary,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_error: Option<String>,
 }
 
 /// Requests the pairing of a device.
@@ -227,7 +234,8 @@ pub struct RefreshDevice {
 /// A pairing as operators see it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PairingInfo {
-    pub pairing: Value,
+    #[schemars(with = "Value")]
+    pub pairing: PairingSummary,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -236,7 +244,8 @@ pub struct ListPairings {}
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PairingList {
-    pub pairings: Vec<Value>,
+    #[schemars(with = "Vec<Value>")]
+    pub pairings: Vec<PairingSummary>,
 }
 
 /// Approves a pairing by the code that the device shows.

@@ -29,8 +29,8 @@ pub use file::*;
 pub use health::*;
 pub use identity::*;
 pub use methods::{
-    AuditRule, DrainBehavior, HttpVerb, Method, MethodAccess, MethodTarget, Request, RequestBodyKind,
-    ResponseKind, Route,
+    Api, AuditRule, DrainBehavior, HttpVerb, Method, MethodAccess, MethodTarget, Request, RequestBodyKind,
+    Response, ResponseKind, Route,
 };
 pub use openapi::openapi;
 pub use ringfence_types::{Scope, ScopeSet};

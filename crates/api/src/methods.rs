@@ -3,6 +3,7 @@
 use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -126,9 +127,21 @@ pub struct Route {
 }
 
 /// A request that names its method.
-pub trait ApiRequest: DeserializeOwned + JsonSchema {
+pub trait ApiRequest: DeserializeOwned + JsonSchema + Into<Request> + Send {
     const METHOD: Method;
-    type Answer: JsonSchema + DeserializeOwned;
+    type Answer: JsonSchema + DeserializeOwned + Send;
+
+    /// The answer in a response of this method.
+    fn answer(response: Response) -> Result<Self::Answer, ApiError>;
+}
+
+/// Performs the methods of the table, in this process or as a client of the daemon. Only what performs a method has an effect, and
+/// it takes the pipeline.
+pub trait Api {
+    fn call<R: ApiRequest + Serialize>(
+        &self,
+        request: R,
+    ) -> impl Future<Output = Result<R::Answer, ApiError>>;
 }
 
 /// Types of a method, for the schema generator.
@@ -209,11 +222,44 @@ macro_rules! methods {
             }
         }
 
+        /// The response of a method, or one value of its stream.
+        #[derive(Clone, Debug, Serialize)]
+        #[serde(untagged)]
+        pub enum Response { $($method($answer)),+ }
+
         $(impl ApiRequest for $request {
             const METHOD: Method = Method::$method;
             type Answer = $answer;
+
+            fn answer(response: Response) -> Result<Self::Answer, ApiError> {
+                match response {
+                    Response::$method(answer) => Ok(answer),
+                    _ => Err(ApiError::new(ErrorCode::Internal, "this is the response of another method")),
+                }
+            }
+        }
+
+        impl From<$request> for Request {
+            fn from(request: $request) -> Self {
+                Self::$method(request)
+            }
         })+
     };
+}
+
+impl Response {
+    /// Says in the response of a method whose record may be late that it is.
+    pub fn set_record_error(&mut self, why: String) {
+        let told = match self {
+            Self::SessionStop(info) => &mut info.record_error,
+            Self::OperatorRemove(info) => &mut info.record_error,
+            Self::CallCancel(done) | Self::TokenRevoke(done) | Self::Logout(done) | Self::Shutdown(done) => {
+                &mut done.record_error
+            }
+            _ => return,
+        };
+        *told = Some(why);
+    }
 }
 
 fn parsed<T: DeserializeOwned>(mut value: Value) -> Result<T, ApiError> {

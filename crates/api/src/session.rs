@@ -129,6 +129,8 @@ pub struct SessionInfo {
     pub calls: u64,
     pub timeout_s: Option<u64>,
     pub idle_timeout_s: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_error: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

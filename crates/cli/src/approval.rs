@@ -26,7 +26,7 @@ use screen::Screen;
 use tty::{NoAnswer, PromptTty};
 
 pub(crate) use approval_screen::{ApprovalScreen, ExplainSupport, span};
-pub(crate) use operator::{OperatorRequirement, authenticate, has_ledger, here, record, require};
+pub(crate) use operator::{OperatorRequirement, authenticate, here, record, require};
 
 /// Timeout for the word that a command of the operator asks for.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -89,11 +89,11 @@ impl DaemonClient {
 
     /// Sends a request. Prints an error with the next step.
     pub(crate) fn ask<T: ApiRequest + Serialize>(&self, request: &T) -> Result<T::Answer, ExitCode> {
-        self.try_ask(request).map_err(|error| failed(&error))
+        self.call(request).map_err(|error| failed(&error))
     }
 
     /// Sends a request and leaves the error to the caller.
-    pub(crate) fn try_ask<T: ApiRequest + Serialize>(&self, request: &T) -> Result<T::Answer, ClientError> {
+    pub(crate) fn call<T: ApiRequest + Serialize>(&self, request: &T) -> Result<T::Answer, ClientError> {
         self.client.borrow_mut().call(request)
     }
 }
@@ -116,6 +116,10 @@ pub(crate) fn failed(error: &ClientError) -> ExitCode {
             })
         }
         ClientError::Connect { .. } => error::failed(error, Some("`ringfence serve` starts one")),
+        ClientError::Json(_) => error::failed_text(
+            &error.to_string(),
+            Some("the daemon has another version: restart it with this one"),
+        ),
         error => error::failed(error, None),
     }
 }

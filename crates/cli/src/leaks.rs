@@ -2,27 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ringfence_ledger::RecordedFinding;
 use ringfence_runtime::LeakSummary;
 use ringfence_types::{ByteString, LeakAction};
-use serde::Serialize;
 
 use crate::output::note;
-
-/// As `--json` shows them.
-#[derive(Serialize)]
-pub(crate) struct LeakJson<'a> {
-    action: LeakAction,
-    findings: &'a [RecordedFinding],
-    omitted: u64,
-}
-
-pub(crate) fn reports(leaks: &[LeakSummary]) -> Vec<LeakJson<'_>> {
-    leaks
-        .iter()
-        .map(|leaked| LeakJson { action: leaked.action, findings: &leaked.findings, omitted: leaked.omitted })
-        .collect()
-}
 
 /// Prints the number, the kinds and the action.
 pub(crate) fn tell(leaks: &[LeakSummary]) {

@@ -5,7 +5,6 @@
 
 mod elicit;
 mod jobs;
-mod result;
 mod retry;
 mod run_tool;
 mod server;

@@ -6,33 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_api::{ApiError, ErrorCode};
+use ringfence_types::RuleId;
 pub(crate) use ringfence_types::chain;
-use ringfence_types::{PolicyLayer, Refusal, RefusalCode, RuleId};
-
-/// A refusal by policy or by a person.
-pub(crate) fn refused(refusal: &Refusal) -> ApiError {
-    let mut error =
-        ApiError::new(ErrorCode::Refused, refusal.message.clone()).with_rule(refusal.rule.clone());
-    error.refusal = Some(Box::new(refusal.clone()));
-    match &refusal.hint {
-        Some(hint) => error.with_hint(hint.clone()),
-        None => error,
-    }
-}
-
-/// The refusal that is recorded and that an agent is told: the policy's own, or one about the caller's identity.
-pub(crate) fn refusal_of(error: &ApiError) -> Refusal {
-    if let Some(refusal) = &error.refusal {
-        return refusal.as_ref().clone();
-    }
-    Refusal {
-        code: RefusalCode::Identity,
-        layer: PolicyLayer::Floor,
-        rule: error.rule.clone().unwrap_or_else(|| RuleId::RequestError.into()),
-        message: error.message.clone(),
-        hint: error.hint.clone(),
-    }
-}
 
 /// Hides the cause from the client, which may be an agent, and logs it under an incident number.
 pub(crate) fn internal(error: &dyn Error) -> ApiError {

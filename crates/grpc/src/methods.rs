@@ -2,7 +2,7 @@
 
 use prost::{Message, Name};
 use ringfence_api::methods::ApiRequest;
-use ringfence_api::{ApiError, ErrorCode, Method};
+use ringfence_api::{ApiError, ErrorCode, Method, Response};
 use serde_json::Value;
 
 use crate::{known_fields, v1};
@@ -38,7 +38,7 @@ pub struct Rpc {
     /// Full names of request and response message.
     pub messages: fn() -> (String, String),
     read: fn(&[u8]) -> Result<Value, ApiError>,
-    write: fn(Value) -> Result<Vec<u8>, ApiError>,
+    write: fn(Response) -> Result<Vec<u8>, ApiError>,
 }
 
 impl Rpc {
@@ -119,7 +119,7 @@ impl Rpc {
     }
 
     /// Converts a response, or one value of a stream, to a message.
-    pub fn write(&self, answer: Value) -> Result<Vec<u8>, ApiError> {
+    pub fn write(&self, answer: Response) -> Result<Vec<u8>, ApiError> {
         (self.write)(answer)
     }
 }
@@ -220,11 +220,8 @@ fn read<M: MapsToRequest>(bytes: &[u8]) -> Result<Value, ApiError> {
     Ok(message.said())
 }
 
-fn write<M: MapsToRequest>(answer: Value) -> Result<Vec<u8>, ApiError> {
-    let answer: <M::Request as ApiRequest>::Answer = serde_json::from_value(answer).map_err(|error| {
-        ApiError::new(ErrorCode::Internal, format!("cannot encode the response: {error}"))
-    })?;
-    Ok(M::Answer::try_from(answer)?.encode_to_vec())
+fn write<M: MapsToRequest>(response: Response) -> Result<Vec<u8>, ApiError> {
+    Ok(M::Answer::try_from(M::Request::answer(response)?)?.encode_to_vec())
 }
 
 #[cfg(test)]

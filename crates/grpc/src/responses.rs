@@ -24,8 +24,8 @@ fn all<A, M: TryFrom<A, Error = ApiError>>(values: Vec<A>) -> Result<Vec<M>, Api
     values.into_iter().map(M::try_from).collect()
 }
 
-fn texts(values: Vec<Value>) -> Vec<String> {
-    values.iter().map(Value::to_string).collect()
+fn texts(values: &[impl Serialize]) -> Vec<String> {
+    values.iter().map(json).collect()
 }
 
 fn bytes(data: Option<TextOrBase64>) -> Result<Option<Vec<u8>>, ApiError> {
@@ -56,8 +56,8 @@ become_message! {
         scopes: api::Scope::ALL.iter().filter(|scope| scopes.contains(**scope)).map(ToString::to_string).collect(),
         workspaces: workspaces.map(|paths| v1::Workspaces { paths }),
     };
-    api::Empty => ShuttingDown, |api::Empty {}| Self {};
-    api::Empty => CallDone, |api::Empty {}| Self {};
+    api::Empty => ShuttingDown, |api::Empty { record_error: _ }| Self {};
+    api::Empty => CallDone, |api::Empty { record_error: _ }| Self {};
     api::SessionList => SessionList, |api::SessionList { sessions }| Self { sessions: all(sessions)? };
     api::SessionInfo => Session, |info| session(info);
     api::ActivityReceipt => ActivityReceipt, |api::ActivityReceipt { seq }| Self { seq };
@@ -78,12 +78,12 @@ become_message! {
     api::GrantList => GrantList, |api::GrantList { grants }| Self { grants: all(grants)? };
     api::GrantsRevoked => GrantsRevoked, |api::GrantsRevoked { grants }| Self { grants };
     // The length is that of the content.
-    api::FileContent => FileContent, |api::FileContent { transaction, bytes: _, content }| Self {
+    api::FileContent => FileContent, |api::FileContent { transaction, bytes: _, content, details: _ }| Self {
         transaction,
         content: content.bytes()?,
     };
-    api::WriteResult => FileWritten, |api::WriteResult { transaction, bytes }| Self { transaction, bytes };
-    api::DirectoryListing => DirectoryListing, |api::DirectoryListing { transaction, entries }| Self { transaction, entries: all(entries)? };
+    api::WriteResult => FileWritten, |api::WriteResult { transaction, bytes, details: _ }| Self { transaction, bytes };
+    api::DirectoryListing => DirectoryListing, |api::DirectoryListing { transaction, entries, details: _ }| Self { transaction, entries: all(entries)? };
     api::DirectoryEntry => DirectoryEntry, |api::DirectoryEntry { name, kind }| Self { name: name.bytes()?, kind: kind.to_string() };
     api::FileInfo => FileStatus, |api::FileInfo { transaction, kind, bytes, mode, modified }| Self {
         transaction,
@@ -99,22 +99,22 @@ become_message! {
         sha256,
         content: content.bytes()?,
     };
-    api::FetchResult => FetchResult, |api::FetchResult { transaction, status, url, headers, body }| Self {
+    api::FetchResult => FetchResult, |api::FetchResult { transaction, status, url, headers, body, details: _ }| Self {
         transaction,
         url,
         status: status.into(),
         headers: headers.into_iter().map(|(name, value)| v1::HttpHeader { name, value }).collect(),
         body: body.bytes()?,
     };
-    api::ExplainResult => Explanation, |api::ExplainResult { decision, rule, reason, hint }| Self { decision, rule: rule.map(String::from), reason, hint };
-    api::TokenList => TokenList, |api::TokenList { tokens }| Self { tokens_json: texts(tokens) };
-    api::MintedToken => MintedToken, |api::MintedToken { token, secret }| Self { token_json: token.to_string(), secret };
-    api::Empty => IdentityDone, |api::Empty {}| Self {};
-    api::OperatorList => OperatorList, |api::OperatorList { operators }| Self { operators_json: texts(operators) };
-    api::OperatorInfo => Operator, |api::OperatorInfo { operator }| Self { operator_json: operator.to_string() };
+    api::ExplainResult => Explanation, |api::ExplainResult { decision, rule, reason, hint, details: _ }| Self { decision, rule: rule.map(String::from), reason, hint };
+    api::TokenList => TokenList, |api::TokenList { tokens }| Self { tokens_json: texts(&tokens) };
+    api::MintedToken => MintedToken, |api::MintedToken { token, secret }| Self { token_json: json(&token), secret };
+    api::Empty => IdentityDone, |api::Empty { record_error: _ }| Self {};
+    api::OperatorList => OperatorList, |api::OperatorList { operators }| Self { operators_json: texts(&operators) };
+    api::OperatorInfo => Operator, |api::OperatorInfo { operator, record_error: _ }| Self { operator_json: json(&operator) };
     api::DeviceChallenge => DeviceChallenge, |api::DeviceChallenge { subject, nonce }| Self { subject, nonce };
-    api::PairingInfo => Pairing, |api::PairingInfo { pairing }| Self { pairing_json: pairing.to_string() };
-    api::PairingList => PairingList, |api::PairingList { pairings }| Self { pairings_json: texts(pairings) };
+    api::PairingInfo => Pairing, |api::PairingInfo { pairing }| Self { pairing_json: json(&pairing) };
+    api::PairingList => PairingList, |api::PairingList { pairings }| Self { pairings_json: texts(&pairings) };
 }
 
 fn session(info: api::SessionInfo) -> v1::Session {
@@ -137,6 +137,7 @@ fn session(info: api::SessionInfo) -> v1::Session {
         calls,
         timeout_s,
         idle_timeout_s,
+        record_error: _,
     } = info;
     let state = match state {
         api::SessionState::Running => v1::SessionState::Running,
@@ -184,6 +185,7 @@ fn call(info: api::CallInfo) -> Result<v1::Call, ApiError> {
         notice,
         leaks,
         record_error,
+        details: _,
     } = info;
     let state = match state {
         api::CallState::Running => v1::CallState::Running,
@@ -241,8 +243,8 @@ fn approval(info: api::Approval) -> v1::Approval {
         decision,
         orphaned,
     } = info;
-    let (request_json, votes_json) = (request.to_string(), texts(votes));
-    let decision_json = decision.map(|decision| decision.to_string());
+    let (request_json, votes_json) = (json(&request), texts(&votes));
+    let decision_json = decision.as_ref().map(json);
     v1::Approval {
         id,
         session,
@@ -266,7 +268,7 @@ fn reply_result(result: api::ReplyResult) -> v1::ApprovalResult {
     let result = match result {
         api::ReplyResult::Decided { answer, grant: created } => {
             ApprovalOutcome::Decided(v1::ApprovalDecided {
-                answer,
+                answer: word(&answer),
                 grant: created.map(|created| grant(*created)),
             })
         }
@@ -285,5 +287,5 @@ fn grant(info: api::GrantInfo) -> v1::Grant {
     let would_have_matched = would_have_matched.map(|api::GrantMatchCount { count, total }| {
         v1::GrantMatchCount { count: number(count), total: number(total) }
     });
-    v1::Grant { id, record_json: record.to_string(), created_at, uses, uses_left, would_have_matched }
+    v1::Grant { id, record_json: json(&record), created_at, uses, uses_left, would_have_matched }
 }

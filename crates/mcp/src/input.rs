@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ringfence_api::CallSignal;
 use ringfence_types::CallCeiling;
 use rmcp::model::CallToolResult;
 use serde::Deserialize;
@@ -112,17 +113,7 @@ pub enum JobsInput {
     Start { command: String, cwd: Option<PathBuf>, description: Option<String> },
     List {},
     Logs { id: String },
-    Signal { id: String, signal: JobSignal },
-}
-
-/// What can be sent to a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum JobSignal {
-    Term,
-    Int,
-    Hup,
-    Kill,
+    Signal { id: String, signal: CallSignal },
 }
 
 #[derive(Debug, Deserialize)]

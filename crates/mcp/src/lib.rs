@@ -1,16 +1,19 @@
-//! The MCP interface, over standard streams and HTTP: tools, their input, and the form of results.
+//! The MCP interface, over standard streams and HTTP: the tools, their input, and the form of results. Each tool is one or two
+//! methods of a session, called through [`ringfence_api::Api`].
 //!
-//! What it is not: it executes nothing. The servers in `cli` and `daemon` execute the tools.
+//! What it is not: it has no effect itself. What implements the trait, in `cli` and `daemon`, takes the pipeline.
 //!
 //! The attacker controls every argument of every tool.
 
 mod builtin;
 pub mod input;
+mod perform;
 pub mod result;
 mod serve;
 pub mod tools;
 
 pub use builtin::BuiltinTool;
+pub use perform::{OutputTail, ToolSession, perform};
 pub use serve::{ToolBackend, ToolServer};
 
 use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};

@@ -1,10 +1,11 @@
 //! Results of tool calls.
 
+use ringfence_api::CallDetails;
 use ringfence_types::{EntryKind, Outcome, RefusalNotice};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 
-use crate::input;
+use crate::{OutputTail, input};
 
 /// Maximum bytes shown of one stream or file, to protect the context of a model.
 pub const MOST: usize = 256 * 1024;
@@ -23,16 +24,24 @@ pub fn structured(said: ResultFields, shown: &str) -> CallToolResult {
     result
 }
 
-/// Result of a refused call.
-pub fn refused(denial: &RefusalNotice) -> CallToolResult {
+/// Fields and text of a refused call.
+pub fn denied(denial: &RefusalNotice) -> (ResultFields, String) {
     let said = Map::from_iter([("ended".to_owned(), json!("refused")), ("denial".to_owned(), json!(denial))]);
-    structured(said, &denial.text())
+    (said, denial.text())
 }
 
-/// Result of an invalid or failed call.
+/// Fields and text of a failed call.
+pub fn failed(why: &str, hint: Option<&str>) -> (ResultFields, String) {
+    let mut said =
+        Map::from_iter([("ended".to_owned(), json!("failed")), ("failure".to_owned(), json!(why))]);
+    said.extend(hint.map(|hint| ("hint".to_owned(), json!(hint))));
+    (said, hint.map_or_else(|| why.to_owned(), |hint| format!("{why}\n{hint}")))
+}
+
+/// Result of an invalid call.
 pub fn malformed(why: &str) -> CallToolResult {
-    let said = Map::from_iter([("ended".to_owned(), json!("failed")), ("failure".to_owned(), json!(why))]);
-    structured(said, why)
+    let (said, shown) = failed(why, None);
+    structured(said, &shown)
 }
 
 /// Common fields of every result.
@@ -42,6 +51,13 @@ pub type ResultFields = Map<String, Value>;
 pub fn done(transaction: Option<String>) -> ResultFields {
     let mut said = Map::from_iter([("ended".to_owned(), json!("done"))]);
     said.extend(transaction.map(|id| ("transaction".to_owned(), json!(id))));
+    said
+}
+
+/// The same, with what the session told besides.
+pub fn done_with(transaction: Option<String>, details: CallDetails) -> ResultFields {
+    let mut said = done(transaction);
+    said.extend(details.into_iter().flat_map(|details| *details));
     said
 }
 
@@ -137,6 +153,16 @@ pub fn jobs(lines: Vec<Value>) -> CallToolResult {
     let mut said = done(None);
     say(&mut said, "jobs", lines);
     structured(said, &shown.join("\n"))
+}
+
+/// Of `jobs`, with what one of them printed.
+pub fn logs(line: Value, tail: &OutputTail) -> CallToolResult {
+    let output = String::from_utf8_lossy(&tail.output);
+    let mut said = done(None);
+    say(&mut said, "jobs", vec![line]);
+    say(&mut said, "truncated", tail.truncated);
+    say(&mut said, "output", output.as_ref());
+    structured(said, &output)
 }
 
 /// Of `explain`.

@@ -122,7 +122,7 @@ fn jobs() -> Tool {
                 json!({
                     "action": { "type": "string", "enum": ["start", "list", "logs", "signal"] },
                     "command": text(), "cwd": path(), "description": described(), "id": text(),
-                    "signal": { "type": "string", "enum": ["TERM", "INT", "HUP", "KILL"] },
+                    "signal": { "type": "string", "enum": ["TERM", "INT", "HUP", "KILL", "USR1", "USR2"] },
                 }),
                 &["action"],
             ),

@@ -17,6 +17,7 @@ use ringfence_authz::{LeakPolicy, LeakSinks};
 use ringfence_ledger::RecordedFinding;
 use ringfence_scan::{Allowlist, AllowlistError, Confidence, LazyScanner, RedactedOutput, SHORTEST_SECRET};
 use ringfence_types::{LeakAction, Refusal};
+use serde::Serialize;
 
 use crate::finding_salt::StateSalt;
 use crate::policy_files::{PolicyFileError, read_operator};
@@ -79,7 +80,7 @@ struct AllowlistState {
 }
 
 /// Findings with the same action.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeakSummary {
     pub action: LeakAction,
     pub findings: Vec<RecordedFinding>,

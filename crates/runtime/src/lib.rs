@@ -20,6 +20,7 @@ pub mod images;
 mod leaks;
 mod memory_budget;
 mod observer;
+pub mod operator_api;
 pub mod operator_file;
 mod outbound_redaction;
 pub mod pipeline;
@@ -31,6 +32,8 @@ mod quota;
 mod sandbox_rules;
 pub mod secrets;
 mod session;
+pub mod session_api;
+mod signal_pipes;
 pub mod tls;
 mod workspace;
 
@@ -47,6 +50,7 @@ pub use session::{
     AbandonedSessions, AgentSession, HostSetup, OpenSessionError, PolicySource, Runtime, SessionShared,
     SessionSpec, Toolchain, end_abandoned, end_session,
 };
+pub use signal_pipes::{SignalPipes, signal_of};
 pub use workspace::Workspace;
 
 /// What callers need from the crates below.

@@ -85,7 +85,7 @@ pub(crate) fn record(runtime: &Runtime, refusal: &Refusal, purpose: &str) {
     }
 }
 
-pub(crate) fn has_ledger(environment: &Environment) -> bool {
+fn has_ledger(environment: &Environment) -> bool {
     let kept = |directory: PathBuf| ["ledger.db", "node"].iter().any(|name| directory.join(name).exists());
     host::state_dir(environment).is_ok_and(kept)
 }

@@ -1,26 +1,29 @@
 //! `ringfence approvals`: pending approvals, from any terminal.
 
-mod backend;
 mod grants;
+mod reply;
 mod watch;
 
 use std::process::ExitCode;
 
-use ringfence_authz::env::ApproverPresence;
+use ringfence_api::{Approval, ListApprovals, ReplyResult, ShowApproval};
 use ringfence_ledger::{ApprovalDecision, ApprovalRequest, Timestamp};
-use ringfence_runtime::approvals::{GrantTerms, OperatorDecision, OperatorReply, ReplyError, WaiterStatus};
+use ringfence_runtime::approvals::{GrantTerms, OperatorDecision, OperatorReply, ReplyError};
+use ringfence_runtime::operator_api::MethodError;
 use ringfence_types::{ByteString, Call, Principal};
 use serde::Serialize;
 
-use crate::approval::{self, ApprovalScreen, ControllingTerminal, ExplainSupport, OperatorRequirement, span};
+use crate::approval::{
+    self, ApprovalScreen, ControllingTerminal, ExplainSupport, OperatorRequirement, PromptSource as _, span,
+};
 use crate::args::{ApprovalsCommand, ApproveArgs, FAILED, GrantsCommand};
-use crate::commands::run::{self, print_json};
-use crate::daemon_client::DaemonClient;
+use crate::commands::run::print_json;
 use crate::environment::Environment;
 use crate::error;
 use crate::explain::TextStyle;
+use crate::operator_api::{OperatorApi, OperatorApiError};
 use crate::output::{OutputFormat, say};
-use backend::{AnswerOutcome, ApprovalBackend, ApprovalBackendError, ApprovalEntry};
+use reply::ShownApproval;
 
 /// Note for an orphaned approval.
 const GONE: &str = "orphaned: the requester is gone; an approval counts once, for the next identical call";
@@ -53,43 +56,30 @@ pub(crate) fn run_grants(command: GrantsCommand) -> ExitCode {
 /// An operator's access to approvals.
 struct ApprovalClient {
     environment: Environment,
-    place: ApprovalBackend,
+    api: OperatorApi,
 }
 
 impl ApprovalClient {
     fn open() -> Result<Self, ExitCode> {
         let environment = Environment::read();
-        let refused = approval::authenticate(&environment, OperatorRequirement::Nothing).err();
-        // A process in a session is refused in any case, and must not create a ledger.
-        if let (Some(refusal), false) = (&refused, approval::has_ledger(&environment)) {
-            return Err(error::refused(refusal));
-        }
-        let place = match DaemonClient::find(&environment).filter(|_| refused.is_none()) {
-            Some(daemon) => ApprovalBackend::Daemon(Box::new(daemon)),
-            None => {
-                ApprovalBackend::Here(Box::new(run::runtime(&environment, ApproverPresence::Unattended)?))
-            }
-        };
-        let desk = Self { environment, place };
-        desk.operator(OperatorRequirement::Nothing, "list approvals")?;
-        Ok(desk)
+        let operator = approval::require(&environment, OperatorRequirement::Nothing, "list approvals")?;
+        let api = OperatorApi::open(&environment, operator)?;
+        Ok(Self { environment, api })
     }
 
     /// The acting operator. The ledger records a refusal.
     fn operator(&self, need: OperatorRequirement, purpose: &str) -> Result<Principal, ExitCode> {
-        match &self.place {
-            ApprovalBackend::Daemon(_) => approval::require(&self.environment, need, purpose),
-            ApprovalBackend::Here(runtime) => {
-                approval::authenticate(&self.environment, need).map_err(|refusal| {
-                    approval::record(runtime, &refusal, purpose);
-                    error::refused(&refusal)
-                })
-            }
+        match &self.api {
+            OperatorApi::Daemon(_) => approval::require(&self.environment, need, purpose),
+            OperatorApi::Here(owner) => approval::authenticate(&self.environment, need).map_err(|refusal| {
+                approval::record(owner.runtime(), &refusal, purpose);
+                error::refused(&refusal)
+            }),
         }
     }
 
     fn list(&self, form: OutputFormat) -> Result<ExitCode, ExitCode> {
-        let pending = self.place.pending().map_err(|error| error.told(FAILED))?;
+        let pending = self.api.call(ListApprovals {}).map_err(|error| error.told(FAILED))?.approvals;
         if form == OutputFormat::Json {
             print_json(&ApprovalListJson {
                 schema: 1,
@@ -109,15 +99,19 @@ impl ApprovalClient {
                 span(left(request)),
                 summary(request)
             );
-            if question.awaited == WaiterStatus::Orphaned {
+            if question.orphaned {
                 say!("  {}", GONE);
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn find(&self, id: &str) -> Result<ApprovalEntry, ExitCode> {
-        self.place.find(id).map_err(|error| error.told(NOT_COUNTED))
+    fn find(&self, id: &str) -> Result<Approval, ExitCode> {
+        // An empty id would lead to another URL.
+        if id.is_empty() {
+            return Err(not_counted(ReplyError::Unknown { id: String::new() }));
+        }
+        self.api.call(ShowApproval { id: id.to_owned() }).map_err(|error| error.told(NOT_COUNTED))
     }
 
     fn show(&self, id: &str, form: OutputFormat) -> Result<ExitCode, ExitCode> {
@@ -140,7 +134,7 @@ impl ApprovalClient {
                     say!("reason       {}", shown(reason));
                 }
             }
-            None if question.awaited == WaiterStatus::Orphaned => say!("answered     not yet; {GONE}"),
+            None if question.orphaned => say!("answered     not yet; {GONE}"),
             None => say!("answered     not yet"),
         }
         Ok(ExitCode::SUCCESS)
@@ -154,9 +148,9 @@ impl ApprovalClient {
             return Err(not_counted(ReplyError::AnsweredBefore { answer: decision.answer, by }));
         }
         let say = meant(approve, &question.request)?;
-        let waiting = self.place.wait(&question.request).map_err(|error| error.told(NOT_COUNTED))?;
-        let confirmed = ControllingTerminal::new(&self.environment)
-            .confirmed(waiting.as_ref(), &meaning(&say, question.awaited));
+        let waiting = ShownApproval::new(&self.api, &question.request);
+        let confirmed =
+            ControllingTerminal::new(&self.environment).confirmed(&waiting, &meaning(&say, &question));
         if let Some(decision) = waiting.decided() {
             return Err(not_counted_text(&approval::told(&decision)));
         }
@@ -172,15 +166,15 @@ impl ApprovalClient {
     }
 
     /// Answers an approval as it was shown, and prints the result.
-    fn answered(&self, question: &ApprovalEntry, reply: OperatorReply) -> Result<ExitCode, ExitCode> {
-        let answered = self.place.answer(&self.environment, question, reply);
+    fn answered(&self, question: &Approval, reply: OperatorReply) -> Result<ExitCode, ExitCode> {
+        let answered = self.api.call(self.request(question, reply)?);
         let request = &question.request;
         match answered.map_err(|error| error.told(NOT_COUNTED))? {
-            AnswerOutcome::Decided { answer, stored } => {
+            ReplyResult::Decided { answer, grant } => {
                 say!("{}: {}", request.transaction, approval::word(answer));
-                stored.iter().for_each(|held| grants::stored(held));
+                grant.iter().for_each(|grant| grants::stored(grant));
             }
-            AnswerOutcome::Counted { approve, deny } => {
+            ReplyResult::VoteCounted { approvals: approve, denials: deny } => {
                 let quorum = request.quorum;
                 say!("vote counted: {approve} of {} approve, {deny} of {} deny", quorum.approve, quorum.deny);
             }
@@ -214,9 +208,9 @@ fn shown(text: &str) -> String {
     ByteString::from(text).display()
 }
 
-fn meaning(say: &OperatorDecision, awaited: WaiterStatus) -> String {
+fn meaning(say: &OperatorDecision, question: &Approval) -> String {
     match say {
-        OperatorDecision::Once if awaited == WaiterStatus::Orphaned => {
+        OperatorDecision::Once if question.orphaned => {
             "the requester is gone: allow the next identical call, once".to_owned()
         }
         OperatorDecision::Once => "allow this call once".to_owned(),
@@ -250,7 +244,7 @@ fn summary(request: &ApprovalRequest) -> String {
 }
 
 fn not_counted(error: ReplyError) -> ExitCode {
-    ApprovalBackendError::from(error).told(NOT_COUNTED)
+    OperatorApiError::from(MethodError::from(error)).told(NOT_COUNTED)
 }
 
 fn not_counted_text(text: &str) -> ExitCode {
@@ -279,7 +273,7 @@ struct ApprovalJson<'a> {
 #[derive(Serialize)]
 struct ApprovalEntryJson<'a> {
     id: &'a str,
-    requested_at: Timestamp,
+    requested_at: &'a str,
     seconds_left: u64,
     request: &'a ApprovalRequest,
     votes: usize,
@@ -287,14 +281,14 @@ struct ApprovalEntryJson<'a> {
 }
 
 impl<'a> ApprovalEntryJson<'a> {
-    fn of(question: &'a ApprovalEntry) -> Self {
+    fn of(question: &'a Approval) -> Self {
         Self {
-            id: question.request.transaction.as_str(),
-            requested_at: question.asked,
+            id: &question.id,
+            requested_at: &question.requested_at,
             seconds_left: left(&question.request).as_secs(),
             request: &question.request,
             votes: question.votes.len(),
-            orphaned: question.awaited == WaiterStatus::Orphaned,
+            orphaned: question.orphaned,
         }
     }
 }

@@ -11,7 +11,7 @@ use ringfence_authz::env::ApproverPresence;
 use ringfence_policy::{LimitFlags, StartupFlags};
 use ringfence_runtime::proxy::FlowSummary;
 use ringfence_runtime::secrets::NamedBy;
-use ringfence_runtime::{AgentSession, CallEnd, HostSetup, Runtime, SessionSpec, Settled};
+use ringfence_runtime::{AgentSession, CallEnd, HostSetup, LeakSummary, Runtime, SessionSpec, Settled};
 use ringfence_types::{
     Access, ByteString, Call, ExecCall, ExitReason, HeldChange, LimitName, Limits, Outcome, PolicyLayer,
     Posture, Refusal, RefusalCode, Root, RuleId, StandardInput,
@@ -363,7 +363,7 @@ struct RunJson<'a> {
     /// A note, for example that the call repeats in a loop.
     notice: Option<&'a str>,
     /// Leaks that were found.
-    leaks: Vec<leaks::LeakJson<'a>>,
+    leaks: &'a [LeakSummary],
     /// Changes that a host program would have executed, and that were held.
     held: &'a [HeldChange],
     record_error: Option<&'a str>,
@@ -408,7 +408,7 @@ fn print_json_result(settled: &Settled, streams: SpilledStreams) -> ExitCode {
         stdout: Some(streams.stdout.finish()),
         stderr: Some(streams.stderr.finish()),
         notice: settled.notice.as_deref(),
-        leaks: leaks::reports(&settled.leaks),
+        leaks: &settled.leaks,
         held: &settled.held,
         record_error: settled.record_error.as_deref(),
     };
@@ -434,7 +434,7 @@ fn refused(run: &RunArgs, refusal: &Refusal) -> ExitCode {
         stdout: None,
         stderr: None,
         notice: None,
-        leaks: Vec::new(),
+        leaks: &[],
         held: &[],
         record_error: None,
     });

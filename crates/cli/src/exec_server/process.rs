@@ -9,8 +9,9 @@ use std::thread::Scope;
 use std::time::Duration;
 
 use ringfence_authz::env::is_unquestioned;
-use ringfence_runtime::{AgentSession, CallEnd, SessionShared, Settled};
+use ringfence_runtime::{AgentSession, CallEnd, SessionShared, Settled, SignalPipes};
 use ringfence_types::{ByteString, Call, ExecCall, NetMode, StandardInput};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::CodexSessions;
@@ -22,7 +23,6 @@ use super::wire::{
     encoded,
 };
 use crate::error::REFUSED;
-use crate::signals::{JobSignal, SignalPipes};
 use ringfence_types::RefusalNotice;
 
 /// Limit of concurrent processes.
@@ -226,7 +226,7 @@ impl<'s, 'scope> Processes<'s, 'scope> {
 
     pub(super) fn interrupt(&self, of: &ProcessRequest) -> Value {
         if let Some(process) = self.find(&of.process_id) {
-            process.signals.send(JobSignal::Int);
+            process.signals.send(Signal::INT);
         }
         json!({})
     }
@@ -249,8 +249,8 @@ impl<'s, 'scope> Processes<'s, 'scope> {
 
 /// `TERM` ends the wait for an approval, `KILL` the process.
 fn end(process: &CodexProcess) {
-    process.signals.send(JobSignal::Term);
-    process.signals.send(JobSignal::Kill);
+    process.signals.send(Signal::TERM);
+    process.signals.send(Signal::KILL);
     process.input().take();
 }
 

@@ -8,36 +8,33 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Scope;
 use std::time::Duration;
 
-use ringfence_runtime::{CallEnd, CommandIo, OutputTarget, Runtime, SessionSpec, Settled, StdinSource};
+use ringfence_api::{ApiError, CallInfo, CallSignal, CallState, ErrorCode};
+use ringfence_mcp::OutputTail;
+use ringfence_mcp::result::MOST;
+use ringfence_runtime::session_api::end_call;
+use ringfence_runtime::{CommandIo, OutputTarget, Runtime, SessionSpec, SignalPipes, StdinSource, signal_of};
 use ringfence_types::{Call, ExecCall};
-use rmcp::model::CallToolResult;
 use rustix::pipe::PipeFlags;
-use serde_json::{Map, Value, json};
+use rustix::process::Signal;
 
-use super::result::settled;
+use super::run_tool::details;
 use crate::error;
 use crate::policy_resolution::CliPolicySource;
-use crate::signals::{JobSignal, SignalPipes};
-use ringfence_mcp::result::{self, MOST, malformed, structured};
-use ringfence_types::RefusalNotice;
 
 /// Limit of concurrent jobs.
 const MOST_JOBS: usize = 16;
-/// How long a start waits for a command that ends or is refused at once.
-const AT_ONCE: Duration = Duration::from_millis(300);
-
 /// Current state of a job.
 #[derive(Debug, Default)]
 struct JobProgress {
     /// The last part of its output.
     output: Vec<u8>,
     dropped: u64,
-    ended: Option<Map<String, Value>>,
+    ended: Option<CallInfo>,
 }
 
 #[derive(Debug)]
 struct BackgroundJob {
-    id: String,
+    number: u64,
     command: String,
     signals: SignalPipes,
     progress: Mutex<JobProgress>,
@@ -57,7 +54,7 @@ impl BackgroundJob {
         progress.dropped += more as u64;
     }
 
-    fn ended(&self, how: Map<String, Value>) {
+    fn ended(&self, how: CallInfo) {
         self.progress().ended = Some(how);
         self.over.notify_all();
     }
@@ -66,14 +63,12 @@ impl BackgroundJob {
         self.progress().ended.is_some()
     }
 
-    fn line(&self) -> Value {
-        let progress = self.progress();
-        let mut line = progress.ended.clone().unwrap_or_default();
-        let state = if progress.ended.is_some() { "over" } else { "running" };
-        line.insert("state".to_owned(), json!(state));
-        line.insert("id".to_owned(), json!(self.id));
-        line.insert("command".to_owned(), json!(self.command));
-        Value::Object(line)
+    fn running(&self) -> CallInfo {
+        CallInfo::running(self.number, self.command.clone())
+    }
+
+    fn info(&self) -> CallInfo {
+        self.progress().ended.clone().unwrap_or_else(|| self.running())
     }
 }
 
@@ -92,7 +87,7 @@ pub(super) struct BackgroundJobs<'a, 'scope> {
     runtime: &'a Runtime,
     again: CliPolicySource,
     jobs: Vec<Arc<BackgroundJob>>,
-    started: u32,
+    started: u64,
 }
 
 impl<'a, 'scope> BackgroundJobs<'a, 'scope> {
@@ -104,76 +99,74 @@ impl<'a, 'scope> BackgroundJobs<'a, 'scope> {
         Self { scope, runtime, again, jobs: Vec::new(), started: 0 }
     }
 
-    pub(super) fn start(&mut self, request: JobRequest) -> CallToolResult {
+    pub(super) fn start(&mut self, request: JobRequest) -> Result<CallInfo, ApiError> {
+        let failed = |why: String| ApiError::new(ErrorCode::ResourceExhausted, why);
         if self.jobs.len() >= MOST_JOBS {
             self.jobs.retain(|job| !job.is_over());
         }
         if self.jobs.len() >= MOST_JOBS {
-            return malformed(&format!("{MOST_JOBS} jobs run already; end one first"));
+            return Err(failed(format!("{MOST_JOBS} jobs run already; end one first")));
         }
-        let signals = match SignalPipes::new() {
-            Ok(signals) => signals,
-            Err(error) => return malformed(&format!("no job can be started: {error}")),
-        };
+        let signals =
+            SignalPipes::new().map_err(|error| failed(format!("no job can be started: {error}")))?;
         self.started += 1;
-        let id = format!("job-{}", self.started);
         let job = Arc::new(BackgroundJob {
-            id,
+            number: self.started,
             command: request.command.clone(),
             signals,
             progress: Mutex::default(),
             over: Condvar::new(),
         });
         let (own, runtime, again) = (Arc::clone(&job), self.runtime, self.again.clone());
-        let run = move || own.ended(performed(&own, runtime, again, request));
-        self.scope.spawn(run);
-        let waits = |progress: &mut JobProgress| progress.ended.is_none();
-        // `list` reports a job that still runs after that.
-        drop(job.over.wait_timeout_while(job.progress(), AT_ONCE, waits));
-        let told = told(std::slice::from_ref(&job));
-        self.jobs.push(job);
-        told
-    }
-
-    pub(super) fn list(&self) -> CallToolResult {
-        told(&self.jobs)
-    }
-
-    pub(super) fn logs(&self, id: &str) -> CallToolResult {
-        let Some(job) = self.find(id) else { return unknown(id) };
-        let (output, dropped) = {
-            let progress = job.progress();
-            (String::from_utf8_lossy(&progress.output).into_owned(), progress.dropped)
+        let run = move || {
+            let ended = performed(&own, runtime, again, request).unwrap_or_else(|error| CallInfo {
+                state: CallState::Failed,
+                failure: Some(error.message),
+                ..own.running()
+            });
+            own.ended(ended);
         };
-        let mut said = result::done(None);
-        said.insert("jobs".to_owned(), json!([job.line()]));
-        said.insert("truncated".to_owned(), json!(dropped > 0));
-        said.insert("output".to_owned(), json!(output));
-        structured(said, &output)
+        self.scope.spawn(run);
+        let info = job.info();
+        self.jobs.push(job);
+        Ok(info)
     }
 
-    pub(super) fn signal(&self, id: &str, signal: JobSignal) -> CallToolResult {
-        let Some(job) = self.find(id) else { return unknown(id) };
-        job.signals.send(signal);
-        told(std::slice::from_ref(job))
+    pub(super) fn list(&self) -> Vec<CallInfo> {
+        self.jobs.iter().map(|job| job.info()).collect()
+    }
+
+    /// A job, after it has ended or after this time.
+    pub(super) fn show(&self, number: u64, patience: Duration) -> Result<CallInfo, ApiError> {
+        let job = self.find(number)?;
+        let waits = |progress: &mut JobProgress| progress.ended.is_none();
+        drop(job.over.wait_timeout_while(job.progress(), patience, waits));
+        Ok(job.info())
+    }
+
+    pub(super) fn tail(&self, number: u64) -> Result<OutputTail, ApiError> {
+        let job = self.find(number)?;
+        let (output, truncated) = {
+            let progress = job.progress();
+            (progress.output.clone(), progress.dropped > 0)
+        };
+        Ok(OutputTail { output, truncated, info: job.info() })
+    }
+
+    pub(super) fn signal(&self, number: u64, signal: CallSignal) -> Result<(), ApiError> {
+        self.find(number)?.signals.send(signal_of(signal));
+        Ok(())
     }
 
     /// Ends all jobs; leaving the scope waits for their end.
     pub(super) fn end(&self) {
-        self.jobs.iter().for_each(|job| job.signals.send(JobSignal::Kill));
+        self.jobs.iter().for_each(|job| job.signals.send(Signal::KILL));
     }
 
-    fn find(&self, id: &str) -> Option<&Arc<BackgroundJob>> {
-        self.jobs.iter().find(|job| job.id == id)
+    fn find(&self, number: u64) -> Result<&Arc<BackgroundJob>, ApiError> {
+        let found = self.jobs.iter().find(|job| job.number == number);
+        found.ok_or_else(|| ApiError::new(ErrorCode::NotFound, format!("there is no job `job-{number}`")))
     }
-}
-
-fn told(jobs: &[Arc<BackgroundJob>]) -> CallToolResult {
-    result::jobs(jobs.iter().map(|job| job.line()).collect())
-}
-
-fn unknown(id: &str) -> CallToolResult {
-    malformed(&format!("there is no job `{id}`"))
 }
 
 /// Runs a job on its own thread, from start to end.
@@ -182,25 +175,22 @@ fn performed(
     runtime: &Runtime,
     again: CliPolicySource,
     request: JobRequest,
-) -> Map<String, Value> {
-    let failed = |why: String| {
-        Map::from_iter([("ended".to_owned(), json!("failed")), ("failure".to_owned(), json!(why))])
-    };
+) -> Result<CallInfo, ApiError> {
+    let failed = |why: String| ApiError::new(ErrorCode::FailedPrecondition, why);
     let JobRequest { spec, exec, description, .. } = request;
-    let workspace = spec.workspace.clone();
     let mut session = match runtime.session(spec) {
         Ok(Ok(session)) => session,
-        Ok(Err(refusal)) => return failed(refusal.message),
-        Err(error) => return failed(error::chain(&error)),
+        Ok(Err(refusal)) => return Err(failed(refusal.message)),
+        Err(error) => return Err(failed(error::chain(&error))),
     };
     session.set_policy_source(again);
     session.set_claim(description);
     // Close-on-exec: a concurrently started program must not inherit an end, or the output would never end.
     let (out, into) = match rustix::pipe::pipe_with(PipeFlags::CLOEXEC) {
         Ok(pipe) => pipe,
-        Err(error) => return failed(error.to_string()),
+        Err(error) => return Err(failed(error.to_string())),
     };
-    let settled_call = std::thread::scope(|scope| {
+    let settled = std::thread::scope(|scope| {
         scope.spawn(move || follow(job, File::from(out)));
         let interrupts = job.signals.interrupts();
         let io = CommandIo {
@@ -216,18 +206,9 @@ fn performed(
         drop(into);
         settled
     });
-    outcome(&settled_call, |refusal| RefusalNotice::of("jobs", refusal, Some(&workspace)))
-}
-
-fn outcome(
-    call: &Settled,
-    denial: impl FnOnce(&ringfence_types::Refusal) -> RefusalNotice,
-) -> Map<String, Value> {
-    let mut said = settled(call, denial);
-    if let CallEnd::Executed(outcome) = &call.ended {
-        result::exited(&mut said, outcome);
-    }
-    said
+    let mut info = CallInfo { details: details(&settled), ..job.running() };
+    end_call(&mut info, settled, None, None);
+    Ok(info)
 }
 
 fn follow(job: &BackgroundJob, mut from: File) {

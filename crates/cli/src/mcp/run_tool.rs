@@ -1,24 +1,34 @@
-//! Runs each MCP tool through the pipeline of the session.
+//! The session of a connection, for the tools. Every method takes the pipeline and answers before it returns.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
+use ringfence_api::methods::ApiRequest;
+use ringfence_api::{
+    Api, ApiError, CallDetails, CallInfo, CallList, DirectoryListing, Empty, ErrorCode, ExecRequest,
+    FetchResult, FileContent, Request, Response, WriteResult,
+};
+use ringfence_mcp::result::{self, malformed};
+use ringfence_mcp::{BuiltinTool, OutputTail, ToolSession};
+use ringfence_runtime::session_api::{
+    directory_entry, dry_run_subject, end_call, explain_result, fetch_result, not_done,
+};
 use ringfence_runtime::{
     AgentSession, CallEnd, CommandIo, DryRunSubject, EffectOutput, OutputTarget, Runtime, Settled,
     SignalForward, StdinSource, consider, tool_refused,
 };
-use ringfence_types::{ByteString, Call, ExecCall, FetchCall, FileCall, StandardInput};
+use ringfence_types::{ByteString, Call, ExecCall, FetchCall, FileCall, SessionId, StandardInput};
 use rmcp::model::{CallToolResult, ContentBlock};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::jobs::{BackgroundJobs, JobRequest};
-use super::result::settled;
 use crate::policy_resolution::ResolvedPolicy;
 use crate::{error, explain, hook};
-use ringfence_mcp::BuiltinTool;
-use ringfence_mcp::input::{self, read};
-use ringfence_mcp::result::{self, CommandOutput, PageResult, malformed, structured};
-use ringfence_types::RefusalNotice;
 
 /// Runs the calls of one connection.
 pub(super) struct ToolRunner<'a, 'scope> {
@@ -28,251 +38,224 @@ pub(super) struct ToolRunner<'a, 'scope> {
     pub(super) background: BackgroundJobs<'a, 'scope>,
 }
 
-/// The end of one call, with the output of a command.
-struct ToolOutcome {
-    settled: Settled,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
+/// The session during one use of a tool.
+struct OwnSession<'r, 'a, 'scope> {
+    id: SessionId,
+    workspace: PathBuf,
+    runner: RefCell<&'r mut ToolRunner<'a, 'scope>>,
+    interrupts: &'r [SignalForward<'r>],
 }
 
-type Interrupts<'i> = [SignalForward<'i>];
+/// What a file operation or a fetch gave.
+struct EffectResult {
+    output: EffectOutput,
+    transaction: Option<String>,
+    details: CallDetails,
+}
 
 impl ToolRunner<'_, '_> {
     pub(super) fn perform(
         &mut self,
         tool: BuiltinTool,
         arguments: &Value,
-        interrupts: &Interrupts<'_>,
+        interrupts: &[SignalForward<'_>],
     ) -> CallToolResult {
-        if let Some(no) = self.tool_denied(tool) {
-            return no;
+        let (id, workspace) = (self.session.id().clone(), self.session.workspace().path.clone());
+        let session = OwnSession { id, workspace, runner: RefCell::new(self), interrupts };
+        let performed = pin!(ringfence_mcp::perform(&session, tool, arguments));
+        match performed.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result,
+            Poll::Pending => malformed("the session did not answer"),
         }
-        let done = match tool {
-            BuiltinTool::Exec => read(arguments).map(|input| self.exec(input, interrupts)),
-            BuiltinTool::ReadFile => read(arguments).map(|input| self.read_file(input, interrupts)),
-            BuiltinTool::WriteFile => read(arguments).map(|input| self.write_file(input, interrupts)),
-            BuiltinTool::EditFile => read(arguments).map(|input| self.edit_file(input, interrupts)),
-            BuiltinTool::ListDir => read(arguments).map(|input| self.list_dir(input, interrupts)),
-            BuiltinTool::Search => read(arguments).map(|input| self.search(input, interrupts)),
-            BuiltinTool::Fetch => read(arguments).map(|input| self.fetch(input, interrupts)),
-            BuiltinTool::Jobs => read(arguments).map(|input| self.jobs(input)),
-            BuiltinTool::Explain => read(arguments).map(|input| self.explain(input)),
-            BuiltinTool::PermissionPrompt => Ok(self.permission_prompt(arguments)),
-        };
-        done.unwrap_or_else(|wrong| wrong)
+    }
+}
+
+impl Api for OwnSession<'_, '_, '_> {
+    async fn call<R: ApiRequest + Serialize>(&self, request: R) -> Result<R::Answer, ApiError> {
+        R::answer(self.respond(request.into())?)
+    }
+}
+
+impl ToolSession for OwnSession<'_, '_, '_> {
+    fn id(&self) -> &SessionId {
+        &self.id
     }
 
-    fn tool_denied(&self, tool: BuiltinTool) -> Option<CallToolResult> {
-        if !tool.is_judged_by_name() {
-            return None;
-        }
+    fn workspace(&self) -> &Path {
+        &self.workspace
+    }
+
+    async fn check_name(&self, tool: BuiltinTool) -> Result<(), ApiError> {
+        let runner = self.runner.borrow();
         let subject = DryRunSubject::Tool(tool.to_string());
-        let judged = consider(self.runtime.setup(), &self.governed.session_spec(), None, subject);
-        let refusal = tool_refused(judged)?;
-        let unrecorded = self.runtime.refuse(&refusal).err().map(|error| error::chain(&error));
-        let refused = Settled {
-            transaction: None,
-            ended: CallEnd::Refused(refusal),
-            posture: None,
-            network: None,
-            notice: None,
-            leaks: Vec::new(),
-            held: Vec::new(),
-            record_error: unrecorded,
-        };
-        self.not_done(tool.word(), &refused)
+        let judged = consider(runner.runtime.setup(), &runner.governed.session_spec(), None, subject);
+        let Some(refusal) = tool_refused(judged) else { return Ok(()) };
+        let unrecorded = runner.runtime.refuse(&refusal).err().map(|error| error::chain(&error));
+        let mut said = Map::new();
+        result::note(&mut said, unrecorded.as_deref().map(result::unrecorded));
+        Err(ApiError { details: some(said), ..ApiError::from(refusal) })
     }
 
-    fn call(&mut self, call: Call, stdin: StdinSource<'_>, interrupts: &Interrupts<'_>) -> ToolOutcome {
+    async fn fetch(&self, url: String, method: Option<String>) -> Result<FetchResult, ApiError> {
+        let method = method.unwrap_or_else(|| "GET".to_owned());
+        let done = self.touch(Call::Fetch(FetchCall::new(method, url)), b"")?;
+        match done.output {
+            EffectOutput::Fetched(page) => {
+                Ok(FetchResult { details: done.details, ..fetch_result(page, done.transaction) })
+            }
+            other => Err(not_done(CallEnd::Touched(other))),
+        }
+    }
+
+    async fn tail(&self, call: u64) -> Result<OutputTail, ApiError> {
+        self.runner.borrow().background.tail(call)
+    }
+
+    /// One text block with JSON, the format Claude Code reads.
+    fn permission(&self, arguments: &Value) -> CallToolResult {
+        let answer = hook::permission(&self.workspace, self.id.as_str(), arguments).unwrap_or_else(|error| {
+            json!({ "behavior": "deny", "message": format!("there is no judgement: {}", error::chain(&error)) })
+        });
+        CallToolResult::success(vec![ContentBlock::text(answer.to_string())])
+    }
+}
+
+impl OwnSession<'_, '_, '_> {
+    /// The methods that the tools use.
+    fn respond(&self, request: Request) -> Result<Response, ApiError> {
+        Ok(match request {
+            Request::CallExec(request) if request.background => Response::CallExec(self.start(request)?),
+            Request::CallExec(request) => Response::CallExec(self.exec(request)),
+            Request::CallList(_) => {
+                Response::CallList(CallList { calls: self.runner.borrow().background.list() })
+            }
+            Request::CallShow(request) => {
+                let patience = Duration::from_millis(request.wait_ms.unwrap_or_default());
+                Response::CallShow(self.runner.borrow().background.show(request.call, patience)?)
+            }
+            Request::CallSignal(request) => {
+                self.runner.borrow().background.signal(request.call, request.signal)?;
+                Response::CallSignal(Empty::default())
+            }
+            Request::FileRead(request) => {
+                let call = FileCall::Read { path: ByteString::from(request.path) };
+                let EffectResult { output, transaction, details } = self.touch(Call::File(call), b"")?;
+                let EffectOutput::Read(content) = output else {
+                    return Err(not_done(CallEnd::Touched(output)));
+                };
+                let bytes = content.len() as u64;
+                Response::FileRead(FileContent { transaction, bytes, content: content.into(), details })
+            }
+            Request::FileWrite(request) => {
+                let content = request.content.bytes()?;
+                let (path, sha256) =
+                    (ByteString::from(request.path), ringfence_types::hex(Sha256::digest(&content)));
+                let bytes = content.len() as u64;
+                let call = Call::File(FileCall::Write { path, sha256, bytes });
+                let EffectResult { transaction, details, .. } = self.touch(call, &content)?;
+                Response::FileWrite(WriteResult { transaction, bytes, details })
+            }
+            Request::FileList(request) => {
+                let path = ByteString::from(request.path.unwrap_or_else(|| PathBuf::from(".")));
+                let EffectResult { output, transaction, details } =
+                    self.touch(Call::File(FileCall::List { path }), b"")?;
+                let EffectOutput::Listed(entries) = output else {
+                    return Err(not_done(CallEnd::Touched(output)));
+                };
+                let entries = entries.into_iter().map(directory_entry).collect();
+                Response::FileList(DirectoryListing { transaction, entries, details })
+            }
+            Request::PolicyExplain(request) => {
+                let (runner, subject) = (self.runner.borrow(), dry_run_subject(request.subject)?);
+                let judged = consider(runner.runtime.setup(), &runner.governed.session_spec(), None, subject);
+                let details = match json!(explain::json(judged.as_ref(), &[])) {
+                    Value::Object(details) => some(details),
+                    _ => None,
+                };
+                Response::PolicyExplain(ringfence_api::ExplainResult { details, ..explain_result(judged) })
+            }
+            _ => return Err(ApiError::new(ErrorCode::NotFound, "a connection has no such method")),
+        })
+    }
+
+    fn settle(&self, call: Call, stdin: StdinSource<'_>) -> (Settled, Vec<u8>, Vec<u8>) {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let io = CommandIo {
             stdin,
             stdout: OutputTarget::Buffer(&mut stdout),
             stderr: OutputTarget::Buffer(&mut stderr),
-            interrupts,
+            interrupts: self.interrupts,
             timeout: None,
             output_bytes: 0,
         };
-        let settled = self.session.call(call, io);
-        ToolOutcome { settled, stdout, stderr }
+        let settled = self.runner.borrow_mut().session.call(call, io);
+        (settled, stdout, stderr)
     }
 
-    fn command(
-        &mut self,
-        argv: Vec<ByteString>,
-        cwd: Option<&Path>,
-        interrupts: &Interrupts<'_>,
-    ) -> ToolOutcome {
-        let exec = self.exec_of(argv, cwd);
-        self.call(Call::Exec(exec), StdinSource::Empty, interrupts)
-    }
-
-    fn exec_of(&self, argv: Vec<ByteString>, cwd: Option<&Path>) -> ExecCall {
-        let workspace = self.session.workspace().path.clone();
-        let cwd = cwd.map_or_else(|| workspace.clone(), |cwd| workspace.join(cwd));
-        let net = self.governed.effective.policy.net;
+    fn exec_of(&self, request: ExecRequest) -> ExecCall {
+        let cwd = request.cwd.map_or_else(|| self.workspace.clone(), |cwd| self.workspace.join(cwd));
         ExecCall {
-            argv,
+            argv: request.argv.iter().map(|word| ByteString::from(word.as_str())).collect(),
             cwd: ByteString::from(cwd),
             env: Vec::new(),
-            ceiling: None,
-            net,
+            ceiling: request.ceiling.map(Box::new),
+            net: self.runner.borrow().governed.effective.policy.net,
             stdin: StandardInput::None,
         }
     }
 
-    fn said(&self, what: &str, settled_call: &Settled) -> Map<String, Value> {
-        let workspace = &self.session.workspace().path;
-        settled(settled_call, |refusal| RefusalNotice::of(what, refusal, Some(workspace)))
+    fn exec(&self, mut request: ExecRequest) -> CallInfo {
+        self.runner.borrow_mut().session.set_claim(request.reason.take());
+        let exec = self.exec_of(request);
+        let (settled, stdout, stderr) = self.settle(Call::Exec(exec), StdinSource::Empty);
+        self.runner.borrow_mut().session.set_claim(None);
+        let mut info = CallInfo { details: details(&settled), ..CallInfo::running(0, String::new()) };
+        end_call(&mut info, settled, Some(stdout), Some(stderr));
+        info
     }
 
-    /// The result of a refused or failed call.
-    fn not_done(&self, what: &str, settled: &Settled) -> Option<CallToolResult> {
-        let shown = match &settled.ended {
-            CallEnd::Refused(refusal) => {
-                RefusalNotice::of(what, refusal, Some(&self.session.workspace().path)).text()
+    fn start(&self, mut request: ExecRequest) -> Result<CallInfo, ApiError> {
+        let command = request.argv.last().cloned().unwrap_or_default();
+        let description = request.reason.take();
+        let exec = self.exec_of(request);
+        let mut runner = self.runner.borrow_mut();
+        let spec = runner.governed.session_spec();
+        runner.background.start(JobRequest { spec, exec, command, description })
+    }
+
+    /// Runs a file operation or a fetch.
+    fn touch(&self, call: Call, content: &[u8]) -> Result<EffectResult, ApiError> {
+        let stdin = if content.is_empty() { StdinSource::Empty } else { StdinSource::Bytes(content) };
+        let (settled, ..) = self.settle(call, stdin);
+        let mut said = details(&settled).map(|details| *details).unwrap_or_default();
+        let unrecorded = settled.record_error.as_deref().map(result::unrecorded);
+        result::note(&mut said, settled.notice.into_iter().chain(unrecorded));
+        let transaction = settled.transaction.map(|id| id.to_string());
+        match settled.ended {
+            CallEnd::Touched(output) => Ok(EffectResult { output, transaction, details: some(said) }),
+            ended => {
+                said.extend(transaction.map(|id| ("transaction".to_owned(), json!(id))));
+                Err(ApiError { details: some(said), ..not_done(ended) })
             }
-            CallEnd::Failed { what, hint: None } => what.clone(),
-            CallEnd::Failed { what, hint: Some(hint) } => format!("{what}\n{hint}"),
-            CallEnd::Executed(_) | CallEnd::Touched(_) => return None,
-        };
-        Some(structured(self.said(what, settled), &shown))
-    }
-
-    fn exec(&mut self, input: input::ExecInput, interrupts: &Interrupts<'_>) -> CallToolResult {
-        self.session.set_claim(input.description);
-        let exec = self.exec_of(hook::shell(&input.command), input.cwd.as_deref());
-        let exec = ExecCall { ceiling: input.ceiling.map(Box::new), ..exec };
-        let done = self.call(Call::Exec(exec), StdinSource::Empty, interrupts);
-        self.session.set_claim(None);
-        let CallEnd::Executed(outcome) = &done.settled.ended else {
-            return self.not_done("exec", &done.settled).unwrap_or_else(|| malformed("nothing was run"));
-        };
-        let printed = CommandOutput { stdout: &done.stdout, stderr: &done.stderr };
-        result::ran(self.said("exec", &done.settled), outcome, printed)
-    }
-
-    fn read_file(&mut self, input: input::ReadInput, interrupts: &Interrupts<'_>) -> CallToolResult {
-        let call = FileCall::Read { path: ByteString::from(input.path.as_path()) };
-        let done = self.call(Call::File(call), StdinSource::Empty, interrupts);
-        let CallEnd::Touched(EffectOutput::Read(bytes)) = &done.settled.ended else {
-            return self
-                .not_done("read_file", &done.settled)
-                .unwrap_or_else(|| malformed("nothing was read"));
-        };
-        let Ok(all) = std::str::from_utf8(bytes) else { return malformed("the file is not text (UTF-8)") };
-        result::content(self.said("read_file", &done.settled), all, &input)
-    }
-
-    fn written(&mut self, path: &Path, content: &[u8], interrupts: &Interrupts<'_>) -> Settled {
-        let sha256 = ringfence_types::hex(Sha256::digest(content));
-        let call = FileCall::Write { path: ByteString::from(path), sha256, bytes: content.len() as u64 };
-        self.call(Call::File(call), StdinSource::Bytes(content), interrupts).settled
-    }
-
-    fn write_file(&mut self, input: input::WriteFileInput, interrupts: &Interrupts<'_>) -> CallToolResult {
-        let settled = self.written(&input.path, input.content.as_bytes(), interrupts);
-        let said = self.said("write_file", &settled);
-        self.not_done("write_file", &settled).unwrap_or_else(|| structured(said, "written"))
-    }
-
-    fn edit_file(&mut self, input: input::EditInput, interrupts: &Interrupts<'_>) -> CallToolResult {
-        let call = FileCall::Read { path: ByteString::from(input.path.as_path()) };
-        let done = self.call(Call::File(call), StdinSource::Empty, interrupts);
-        let CallEnd::Touched(EffectOutput::Read(bytes)) = &done.settled.ended else {
-            return self
-                .not_done("edit_file", &done.settled)
-                .unwrap_or_else(|| malformed("nothing was read"));
-        };
-        let Ok(before) = std::str::from_utf8(bytes) else { return malformed("the file is not text (UTF-8)") };
-        let (after, count) = match input.applied(before) {
-            Ok(applied) => applied,
-            Err(wrong) => return wrong,
-        };
-        let settled = self.written(&input.path, after.as_bytes(), interrupts);
-        let said = self.said("edit_file", &settled);
-        self.not_done("edit_file", &settled).unwrap_or_else(|| result::edited(said, count))
-    }
-
-    fn list_dir(&mut self, input: input::ListInput, interrupts: &Interrupts<'_>) -> CallToolResult {
-        let path = input.path.unwrap_or_else(|| PathBuf::from("."));
-        let call = FileCall::List { path: ByteString::from(path.as_path()) };
-        let done = self.call(Call::File(call), StdinSource::Empty, interrupts);
-        let CallEnd::Touched(EffectOutput::Listed(entries)) = &done.settled.ended else {
-            return self
-                .not_done("list_dir", &done.settled)
-                .unwrap_or_else(|| malformed("nothing was listed"));
-        };
-        let entries: Vec<_> =
-            entries.iter().map(|entry| (entry.name.to_string_lossy().into_owned(), entry.kind)).collect();
-        result::listed(self.said("list_dir", &done.settled), &entries)
-    }
-
-    fn search(&mut self, input: input::SearchInput, interrupts: &Interrupts<'_>) -> CallToolResult {
-        let path = input.path.unwrap_or_else(|| PathBuf::from("."));
-        let mut argv = ringfence_mcp::search(&input.pattern).map(ByteString::from).to_vec();
-        argv.push(ByteString::from(path.as_path()));
-        let done = self.command(argv, None, interrupts);
-        let CallEnd::Executed(outcome) = &done.settled.ended else {
-            return self
-                .not_done("search", &done.settled)
-                .unwrap_or_else(|| malformed("nothing was searched"));
-        };
-        let printed = CommandOutput { stdout: &done.stdout, stderr: &done.stderr };
-        result::found(self.said("search", &done.settled), outcome, printed)
-    }
-
-    fn fetch(&mut self, input: input::FetchInput, interrupts: &Interrupts<'_>) -> CallToolResult {
-        let method = input.method.unwrap_or_else(|| "GET".to_owned());
-        let call = Call::Fetch(FetchCall::new(method, input.url));
-        let done = self.call(call, StdinSource::Empty, interrupts);
-        let CallEnd::Touched(EffectOutput::Fetched(page)) = &done.settled.ended else {
-            return self.not_done("fetch", &done.settled).unwrap_or_else(|| malformed("nothing was fetched"));
-        };
-        let shown =
-            |(name, value): &(String, Vec<u8>)| (name.clone(), String::from_utf8_lossy(value).into_owned());
-        let headers = page.headers.iter().map(shown).collect();
-        let page = PageResult { status: page.status, url: &page.url, headers, body: &page.body };
-        result::fetched(self.said("fetch", &done.settled), page)
-    }
-
-    fn jobs(&mut self, input: input::JobsInput) -> CallToolResult {
-        match input {
-            input::JobsInput::Start { command, cwd, description } => {
-                let exec = self.exec_of(hook::shell(&command), cwd.as_deref());
-                self.background.start(JobRequest {
-                    spec: self.governed.session_spec(),
-                    exec,
-                    command,
-                    description,
-                })
-            }
-            input::JobsInput::List {} => self.background.list(),
-            input::JobsInput::Logs { id } => self.background.logs(&id),
-            input::JobsInput::Signal { id, signal } => self.background.signal(&id, signal),
         }
     }
+}
 
-    fn explain(&self, input: input::ExplainInput) -> CallToolResult {
-        let subject = match input {
-            input::ExplainInput::Command(command) => DryRunSubject::Argv(hook::shell(&command)),
-            input::ExplainInput::Read(path) => DryRunSubject::Read(ByteString::from(path)),
-            input::ExplainInput::Write(path) => DryRunSubject::Write(ByteString::from(path)),
-            input::ExplainInput::Url(url) => {
-                DryRunSubject::Url { url: ByteString::from(url.as_str()), method: None }
-            }
-            input::ExplainInput::Tool(name) => DryRunSubject::Tool(name),
-        };
-        let judged = consider(self.runtime.setup(), &self.governed.session_spec(), None, subject);
-        result::explained(json!(explain::json(judged.as_ref(), &[])))
+/// Leaks, held changes and flows of a call.
+pub(super) fn details(settled: &Settled) -> CallDetails {
+    let mut said = Map::new();
+    if !settled.leaks.is_empty() {
+        said.insert("leaks".to_owned(), json!(settled.leaks));
     }
+    if !settled.held.is_empty() {
+        said.insert("held".to_owned(), json!(settled.held));
+    }
+    if let Some(network) = &settled.network {
+        said.insert("network".to_owned(), json!(network));
+    }
+    some(said)
+}
 
-    /// One text block with JSON, the format Claude Code reads.
-    fn permission_prompt(&self, arguments: &Value) -> CallToolResult {
-        let workspace = &self.session.workspace().path;
-        let answer = hook::permission(workspace, self.session.id().as_str(), arguments).unwrap_or_else(|error| {
-            json!({ "behavior": "deny", "message": format!("there is no judgement: {}", error::chain(&error)) })
-        });
-        CallToolResult::success(vec![ContentBlock::text(answer.to_string())])
-    }
+fn some(said: Map<String, Value>) -> CallDetails {
+    (!said.is_empty()).then(|| Box::new(said))
 }

@@ -1,7 +1,6 @@
 //! The thread that owns the session.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,9 +9,9 @@ use std::thread::{self, JoinHandle};
 use ringfence_authz::env::ApproverPresence;
 use ringfence_mcp::BuiltinTool;
 use ringfence_policy::StartupFlags;
-use ringfence_runtime::{AgentSession, Runtime, SignalForward};
+use ringfence_runtime::{AgentSession, Runtime, SignalPipes};
 use rmcp::model::CallToolResult;
-use rustix::pipe::PipeFlags;
+use rustix::process::Signal;
 use serde_json::Value;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
@@ -42,34 +41,22 @@ pub(super) struct WorkerJob {
 #[derive(Debug)]
 pub(super) struct CallCanceller {
     said: AtomicBool,
-    term: (OwnedFd, OwnedFd),
-    kill: (OwnedFd, OwnedFd),
+    signals: SignalPipes,
 }
 
 impl CallCanceller {
     pub(super) fn new() -> io::Result<Self> {
-        let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
-        Ok(Self { said: AtomicBool::new(false), term: pipe()?, kill: pipe()? })
+        Ok(Self { said: AtomicBool::new(false), signals: SignalPipes::new()? })
     }
 
     pub(super) fn cancel(&self) {
         self.said.store(true, Ordering::SeqCst);
-        for (_, end) in [&self.term, &self.kill] {
-            // An ended call does not read it.
-            let _over = rustix::io::write(end, b"x");
-        }
+        self.signals.send(Signal::TERM);
+        self.signals.send(Signal::KILL);
     }
 
     fn is_cancelled(&self) -> bool {
         self.said.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn interrupts(&self) -> [SignalForward<'_>; 2] {
-        let signal = |signal: rustix::process::Signal| signal.as_raw();
-        [
-            SignalForward { signal: signal(rustix::process::Signal::TERM), fd: self.term.0.as_fd() },
-            SignalForward { signal: signal(rustix::process::Signal::KILL), fd: self.kill.0.as_fd() },
-        ]
     }
 }
 
@@ -202,7 +189,7 @@ fn work(
         if let Ok(mut way) = way.lock() {
             *way = job.way;
         }
-        let result = desk.perform(job.tool, &job.arguments, &job.cancel.interrupts());
+        let result = desk.perform(job.tool, &job.arguments, &job.cancel.signals.interrupts());
         // A disconnected client needs no answer.
         let _gone = job.answer.send(result);
     }

@@ -56,7 +56,7 @@ fn what_only_takes_away_is_done_while_the_ledger_is_held() {
     let rights = Rights { scopes: [Scope::Run].into_iter().collect(), workspaces: AllOrOnly::Any };
     let new = CreateToken { label: "x".to_owned(), rights, lifetime_s: None, operator: None };
     let minted = served.client().call(&new).unwrap();
-    let id = minted.token["id"].as_str().unwrap().to_owned();
+    let id = minted.token.id.to_string();
     let session = served.session();
     let shell = ExecRequest { interactive: true, background: true, ..exec(&session, "exec sh") };
     let call = served.client().call(&shell).unwrap().call;

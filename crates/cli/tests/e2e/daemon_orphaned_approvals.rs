@@ -135,8 +135,9 @@ fn a_question_outlives_its_daemon_and_a_yes_is_for_the_same_call_once() {
         let session = guarded(&mut served.client(), served.wanted());
         let said = answer(&mut served.client(), &id, ApprovalReply::Once).unwrap();
         let ReplyResult::Decided { grant: Some(stored), .. } = said else { panic!("{said:?}") };
-        assert_eq!((stored.uses_left, &stored.record["covers"]["covers"]), (Some(1), &json!("next")));
-        assert_eq!(stored.record["expires_at"], json!(question.expires_at), "no longer than the question");
+        let record = json!(stored.record);
+        assert_eq!((stored.uses_left, &record["covers"]["covers"]), (Some(1), &json!("next")));
+        assert_eq!(record["expires_at"], json!(question.expires_at), "no longer than the question");
         assert!(!made(&served) && questions(&served).is_empty(), "nobody was there to do it");
         // What is not the same: another command, another agent, another workspace.
         is_asked(&served, &session, &["mkdir", "other"]);
@@ -302,7 +303,7 @@ fn a_question_that_was_left_ends_with_its_time() {
     let (served, id) = left("[approvals]\ntimeout = \"2s\"\n", Signal::TERM);
     eventually("its time is over", || questions(&served).is_empty());
     let shown = served.client().call(&ShowApproval { id: id.clone() }).unwrap();
-    assert_eq!(shown.decision.unwrap()["answer"], "expired");
+    assert_eq!(shown.decision.unwrap().answer.word(), "expired");
     assert_eq!(
         answer(&mut served.client(), &id, ApprovalReply::Once).unwrap_err().code,
         ErrorCode::FailedPrecondition

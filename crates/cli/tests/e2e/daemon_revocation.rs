@@ -26,7 +26,7 @@ fn token(served: &Served, lifetime_s: Option<u64>) -> MintedToken {
 }
 
 fn id(minted: &MintedToken) -> String {
-    minted.token["id"].as_str().unwrap().to_owned()
+    minted.token.id.to_string()
 }
 
 fn denied(error: ClientError) -> ApiError {
@@ -193,8 +193,8 @@ fn a_session_ends_with_its_token() {
     let session = served.provider(&format!("sleep 1000 # {word}"));
     eventually("it runs", || !processes_with(&word).is_empty());
     let tokens = served.client().call(&ListTokens {}).unwrap().tokens;
-    let own = tokens.iter().find(|token| token["label"] == json!(session.session)).unwrap();
-    served.client().call(&RevokeToken { id: own["id"].as_str().unwrap().to_owned() }).unwrap();
+    let own = tokens.iter().find(|token| token.label == session.session.as_str()).unwrap();
+    served.client().call(&RevokeToken { id: own.id.to_string() }).unwrap();
     let show = ShowSession { session: session.session };
     eventually("it is over", || {
         served.client().call(&show).is_ok_and(|info| info.state == SessionState::Ended)

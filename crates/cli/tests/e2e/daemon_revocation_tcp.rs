@@ -134,7 +134,7 @@ impl Device {
         let (subject, nonce, signature) = signed(&key, ProofPurpose::Pair, client.call(&asked).unwrap());
         let pairing = subject.clone();
         let proven = client.call(&ProvePairing { subject, nonce, signature }).unwrap();
-        let code = proven.pairing["code"].as_str().unwrap().to_owned();
+        let code = proven.pairing.code.clone();
         client.call(&ApprovePairing { code, rights: None }).unwrap();
         let challenge = client.call(&RequestChallenge { subject: pairing }).unwrap();
         let (subject, nonce, signature) = signed(&key, ProofPurpose::Claim, challenge);
@@ -143,7 +143,7 @@ impl Device {
     }
 
     fn id(&self) -> String {
-        self.minted.token["id"].as_str().unwrap().to_owned()
+        self.minted.token.id.to_string()
     }
 
     fn shows(&self) -> Visitor {

@@ -9,7 +9,7 @@ use ringfence_runtime::operator_of;
 use ringfence_types::{Attenuation, Principal, Rights, RuleId, Scope, SessionId};
 
 use crate::admit::peer::UnixPeer;
-use crate::errors::{refusal_of, unavailable};
+use crate::errors::unavailable;
 use crate::limits::audit_rate::AuditOutcome;
 use crate::server::Daemon;
 use crate::transport::http::HttpConnection;
@@ -208,7 +208,7 @@ pub(crate) fn note(
     purpose: &str,
     refused: Option<&ApiError>,
 ) -> Result<(), AppendError> {
-    let mut refusal = refused.map(refusal_of);
+    let mut refusal = refused.map(ApiError::as_refusal);
     if let Some(refusal) = &mut refusal {
         match daemon.quotas.refusal(principal, format!("{purpose} {}", refusal.rule)) {
             AuditOutcome::Written => {}

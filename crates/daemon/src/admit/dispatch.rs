@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use ringfence_api::{
     ActivityReceipt, ApiError, AuditRule, CallInfo, CallList, CallSignal, Caller, CallerInfo, DrainBehavior,
-    Empty, ErrorCode, Health, Method, MethodAccess, Readiness, ReportActivity, Request, SessionInfo,
-    SessionList, StopSession,
+    Empty, ErrorCode, Health, Method, MethodAccess, Readiness, ReportActivity, Request, Response,
+    SessionInfo, SessionList, StopSession,
 };
 use ringfence_ledger::SessionEndReason;
 use ringfence_runtime::identity::{AuthError, KnownIdentity, LoginSource, TokenText};
+use ringfence_runtime::operator_api::identity as operator_identity;
 use ringfence_types::{CallOrigin, Principal, RuleId, SessionId};
-use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
@@ -86,7 +86,7 @@ pub(crate) struct AuthorizedRequest {
 pub(crate) async fn handle(
     daemon: Arc<Daemon>,
     arrived: IncomingRequest,
-) -> Result<(Value, ResponseMeter), ApiError> {
+) -> Result<(Response, ResponseMeter), ApiError> {
     let (sender, admitted) = oneshot::channel();
     let own = acquire(&daemon, &arrived).await?;
     let (arrived, turn) = match arrived.method {
@@ -128,7 +128,7 @@ pub(crate) fn admit(daemon: &Daemon, arrived: IncomingRequest) -> Result<Authori
     if method.access() == MethodAccess::Anyone {
         method_not_for_sessions(daemon, &arrived)?;
         let request = Request::parse(method, arrived.value)?;
-        if is_of_device(method) {
+        if operator_identity::is_of_device(method) {
             daemon.rates.of(RateKey::of(&arrived.entrance, arrived.peer)).check_anonymous()?;
         }
         let source = source(&arrived.entrance, arrived.peer);
@@ -195,18 +195,6 @@ fn only_takes_away(method: Method) -> bool {
             | Method::Logout
             | Method::OperatorRemove
             | Method::Shutdown
-    )
-}
-
-/// Methods that search the identity store without authentication.
-fn is_of_device(method: Method) -> bool {
-    matches!(
-        method,
-        Method::PairingRequest
-            | Method::DeviceChallenge
-            | Method::PairingProve
-            | Method::PairingClaim
-            | Method::DeviceRefresh
     )
 }
 
@@ -317,62 +305,67 @@ fn narrowed(
 }
 
 /// Performs a request and returns its result. Streams, and values that may take long, are made in `calls::handle`.
-pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: AuthorizedRequest) -> Result<Value, ApiError> {
+pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: AuthorizedRequest) -> Result<Response, ApiError> {
     let method = admitted.request.method();
     let mut done = perform_now(daemon, admitted);
     if only_takes_away(method)
         && let Err(error) = daemon.runtime.ledger().write_late()
-        && let Ok(Value::Object(told)) = &mut done
+        && let Ok(response) = &mut done
     {
-        let why =
-            format!("it is done, and its record follows when the ledger can be written: {}", chain(&error));
-        let _none = told.insert("record_error".to_owned(), Value::String(why));
+        let why = chain(&error);
+        response.set_record_error(format!(
+            "it is done, and its record follows when the ledger can be written: {why}"
+        ));
     }
     done
 }
 
-fn perform_now(daemon: &Arc<Daemon>, admitted: AuthorizedRequest) -> Result<Value, ApiError> {
+fn perform_now(daemon: &Arc<Daemon>, admitted: AuthorizedRequest) -> Result<Response, ApiError> {
     let AuthorizedRequest { caller, known, by, own, source, request, live, work, parent, .. } = admitted;
-    match request {
-        Request::Health(_) => json(&Health { version: env!("CARGO_PKG_VERSION").to_owned() }),
-        Request::Ready(_) => json(&ready(daemon)),
-        Request::Metrics(_) => json(&metrics(daemon)),
-        Request::OpenApi(_) => Ok(ringfence_api::openapi(env!("CARGO_PKG_VERSION"))),
-        Request::WhoAmI(_) => json(&whoami(&caller)),
+    Ok(match request {
+        Request::Health(_) => Response::Health(Health { version: env!("CARGO_PKG_VERSION").to_owned() }),
+        Request::Ready(_) => Response::Ready(ready(daemon)),
+        Request::Metrics(_) => Response::Metrics(metrics(daemon)),
+        Request::OpenApi(_) => Response::OpenApi(ringfence_api::openapi(env!("CARGO_PKG_VERSION"))),
+        Request::WhoAmI(_) => Response::WhoAmI(whoami(&caller)),
         Request::Shutdown(_) => {
             daemon.end();
-            json(&Empty {})
+            Response::Shutdown(Empty::default())
         }
         Request::SessionCreate(request) => {
             let _before = daemon.meters.sessions.fetch_add(1, Ordering::Relaxed);
-            json(&registry::create(daemon, &caller, &by, parent, request)?)
+            Response::SessionCreate(registry::create(daemon, &caller, &by, parent, request)?)
         }
         Request::SessionList(request) => {
             let also = if request.include_ended { IncludeEnded::Yes } else { IncludeEnded::No };
             let mut sessions = daemon.sessions.infos(also);
             sessions.retain(|info| caller.rights.covers_workspace(&info.workspace));
-            json(&SessionList { sessions })
+            Response::SessionList(SessionList { sessions })
         }
-        Request::SessionShow(request) => json(&shown(daemon, &caller, &request.session)?),
-        Request::SessionStop(request) => json(&stopped(daemon, found(live)?, &request)),
-        Request::SessionReportActivity(request) => json(&report(daemon, &caller, &*found(live)?, &request)?),
-        Request::ApprovalList(_) => json(&approvals::list(daemon, &caller)?),
-        Request::ApprovalShow(request) => json(&approvals::show(daemon, &caller, &request.id)?),
+        Request::SessionShow(request) => Response::SessionShow(shown(daemon, &caller, &request.session)?),
+        Request::SessionStop(request) => Response::SessionStop(stopped(daemon, found(live)?, &request)),
+        Request::SessionReportActivity(request) => {
+            Response::SessionReportActivity(report(daemon, &caller, &*found(live)?, &request)?)
+        }
+        Request::ApprovalList(_) => Response::ApprovalList(approvals::list(daemon, &caller)?),
+        Request::ApprovalShow(request) => {
+            Response::ApprovalShow(approvals::show(daemon, &caller, &request.id)?)
+        }
         Request::ApprovalAnswer(request) => {
-            json(&approvals::answer(daemon, &caller, known.as_ref(), request)?)
+            Response::ApprovalAnswer(approvals::answer(daemon, &caller, known.as_ref(), request)?)
         }
-        Request::GrantList(_) => json(&approvals::grants(daemon, &caller)?),
+        Request::GrantList(_) => Response::GrantList(approvals::grants(daemon, &caller)?),
         Request::GrantRevoke(request) => {
-            json(&approvals::revoke(daemon, &caller, Some(&request.id), request.reason.as_deref())?)
+            let (id, reason) = (Some(request.id.as_str()), request.reason.as_deref());
+            Response::GrantRevoke(approvals::revoke(daemon, &caller, id, reason)?)
         }
         Request::GrantRevokeAll(request) => {
-            json(&approvals::revoke(daemon, &caller, None, request.reason.as_deref())?)
+            Response::GrantRevokeAll(approvals::revoke(daemon, &caller, None, request.reason.as_deref())?)
         }
-        request @ (Request::PairingRequest(_)
-        | Request::DeviceChallenge(_)
-        | Request::PairingProve(_)
-        | Request::PairingClaim(_)
-        | Request::DeviceRefresh(_)) => identity_methods::of_device(&daemon.identities, &source, request),
+        request if operator_identity::is_of_device(request.method()) => {
+            operator_identity::of_device(&daemon.identities, &source, request)
+                .map_err(identity_methods::failed)?
+        }
         request @ (Request::TokenList(_)
         | Request::TokenCreate(_)
         | Request::TokenRotate(_)
@@ -387,19 +380,19 @@ fn perform_now(daemon: &Arc<Daemon>, admitted: AuthorizedRequest) -> Result<Valu
         | Request::PairingApprove(_)
         | Request::PairingRefuse(_)) => {
             let by = identity_methods::authority(&caller.principal, known.as_ref());
-            let done = identity_methods::perform(&daemon.identities, &by, known.as_ref(), request);
+            let done = operator_identity::perform(&daemon.identities, &by, known.as_ref(), request);
             daemon.standings.check(&daemon.identities);
-            done
+            done.map_err(identity_methods::failed)?
         }
         // The only response with a cookie, so the HTTP transport makes it.
-        Request::Login(_) => Err(malformed("a password is for browsers, over HTTP on TCP")),
+        Request::Login(_) => return Err(malformed("a password is for browsers, over HTTP on TCP")),
         request => {
             let (live, telemetry) = (found(live)?, &daemon.telemetry);
             let left = &caller.attenuation;
             let visit = SessionScope { live: &live, work: &work, left, by: &by, telemetry, parent };
-            in_session(daemon, &live, visit, own.as_ref(), request)
+            in_session(daemon, &live, visit, own.as_ref(), request)?
         }
-    }
+    })
 }
 
 /// Reports a finished call as done, also without memory for its output: a client that is told to retry would run it
@@ -416,8 +409,8 @@ fn in_session(
     visit: SessionScope<'_>,
     own: Option<&TokenText>,
     request: Request,
-) -> Result<Value, ApiError> {
-    match request {
+) -> Result<Response, ApiError> {
+    Ok(match request {
         Request::CallExec(request) => {
             let form = if request.background { OutputForm::Pieces } else { OutputForm::Whole };
             let wired = PreparedExec::new(live, request, form)?.made_by(visit.by, own);
@@ -431,17 +424,17 @@ fn in_session(
                         let room = visit.work.scale.room_for(printed(&info));
                         if room.is_ok() { info } else { without_output(info) }
                     })?;
-                    json(&info)
+                    Response::CallExec(info)
                 }
                 OutputForm::Pieces => {
                     let call = Arc::clone(&wired.call);
                     daemon.in_background(Arc::clone(live), wired, OutputSink::Keep)?;
-                    json(&call.info())
+                    Response::CallExec(call.info())
                 }
             }
         }
-        Request::CallList(_) => json(&CallList { calls: live.call_infos() }),
-        Request::CallShow(request) => json(&live.find_call(request.call)?.info()),
+        Request::CallList(_) => Response::CallList(CallList { calls: live.call_infos() }),
+        Request::CallShow(request) => Response::CallShow(live.find_call(request.call)?.info()),
         Request::CallInput(request) => {
             // Input to a shell is an action of the caller, not of the one that started the shell.
             live.is_run_by(visit.by);
@@ -456,7 +449,8 @@ fn in_session(
                 visit.by,
                 &CallAudit { method: Method::CallInput, call: request.call, what: &what },
             )?;
-            json(&call.write(&bytes, closing).map(|()| Empty {})?)
+            call.write(&bytes, closing)?;
+            Response::CallInput(Empty::default())
         }
         Request::CallSignal(request) => {
             let call = live.find_call(request.call)?;
@@ -472,30 +466,31 @@ fn in_session(
                 is_written?;
             }
             call.signal(request.signal);
-            json(&Empty {})
+            Response::CallSignal(Empty::default())
         }
         Request::CallResize(request) => {
-            json(&live.find_call(request.call)?.resize(request.size).map(|()| Empty {})?)
+            live.find_call(request.call)?.resize(request.size)?;
+            Response::CallResize(Empty::default())
         }
         Request::CallCancel(request) => {
             live.find_call(request.call)?.cancel();
-            json(&Empty {})
+            Response::CallCancel(Empty::default())
         }
-        Request::FileRead(request) => json(&files::read(visit, &request)?),
-        Request::FileWrite(request) => json(&files::write(visit, request)?),
-        Request::FileList(request) => json(&files::list(visit, &request)?),
-        Request::FileStat(request) => json(&files::stat(visit, &request)?),
-        Request::FileMove(request) => json(&files::rename(visit, &request)?),
-        Request::FileRemove(request) => json(&files::remove(visit, &request)?),
-        Request::FileSend(request) => json(&files::send(visit, &request)?),
+        Request::FileRead(request) => Response::FileRead(files::read(visit, &request)?),
+        Request::FileWrite(request) => Response::FileWrite(files::write(visit, request)?),
+        Request::FileList(request) => Response::FileList(files::list(visit, &request)?),
+        Request::FileStat(request) => Response::FileStat(files::stat(visit, &request)?),
+        Request::FileMove(request) => Response::FileMove(files::rename(visit, &request)?),
+        Request::FileRemove(request) => Response::FileRemove(files::remove(visit, &request)?),
+        Request::FileSend(request) => Response::FileSend(files::send(visit, &request)?),
         Request::FileUpload(_) | Request::FileDownload(_) => {
-            Err(malformed("bytes are for HTTP").with_hint("use `file.read` and `file.write`"))
+            return Err(malformed("bytes are for HTTP").with_hint("use `file.read` and `file.write`"));
         }
-        Request::CallFetch(request) => json(&files::fetch(visit, &request)?),
-        Request::PolicyExplain(request) => json(&files::explain(daemon, visit, request)?),
-        Request::Mcp(_) => Err(malformed("the Model Context Protocol is for HTTP")),
-        _ => Err(malformed("this is a stream, and was asked for as a value")),
-    }
+        Request::CallFetch(request) => Response::CallFetch(files::fetch(visit, &request)?),
+        Request::PolicyExplain(request) => Response::PolicyExplain(files::explain(daemon, visit, request)?),
+        Request::Mcp(_) => return Err(malformed("the Model Context Protocol is for HTTP")),
+        _ => return Err(malformed("this is a stream, and was asked for as a value")),
+    })
 }
 
 /// What a caller does to a running call.
@@ -611,8 +606,4 @@ fn whoami(caller: &Caller) -> CallerInfo {
         scopes: caller.rights.scopes.clone(),
         workspaces,
     }
-}
-
-fn json(value: &impl Serialize) -> Result<Value, ApiError> {
-    serde_json::to_value(value).map_err(|error| internal(&error))
 }

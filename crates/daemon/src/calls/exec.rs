@@ -8,6 +8,7 @@ use std::thread::{self, Builder};
 
 use ringfence_api::{ApiError, CallInfo, CallState, ExecRequest, OutputChunk, TerminalSize, TextOrBase64};
 use ringfence_runtime::identity::TokenText;
+use ringfence_runtime::session_api::end_call;
 use ringfence_runtime::{
     AgentSession, CallEnd, CommandIo, OutputTarget, Pty, Settled, SignalForward, StdinSource,
 };
@@ -176,7 +177,7 @@ impl PreparedExec {
         let command = command(live, &lane, &self.exec);
         let (settled, stdout, stderr) = self.perform(&mut lane, command, &sink);
         span.iter().for_each(|span| span.ended(&settled));
-        let info = call.end(|info| told(info, settled, stdout, stderr));
+        let info = call.end(|info| end_call(info, settled, stdout, stderr));
         live.touch();
         if let OutputSink::Send(sender) = sink {
             let ended = OutputChunk::Ended { seq: u64::MAX, call: Box::new(info.clone()) };
@@ -191,7 +192,7 @@ impl PreparedExec {
         lane: &mut AgentSession<'_>,
         command: Call,
         sink: &OutputSink,
-    ) -> (Settled, Option<TextOrBase64>, Option<TextOrBase64>) {
+    ) -> (Settled, Option<Vec<u8>>, Option<Vec<u8>>) {
         let Self { call, stdin, outlets, .. } = self;
         let bells = call.bells();
         let interrupts = bells.interrupts();
@@ -200,7 +201,7 @@ impl PreparedExec {
                 let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
                 let (out, err) = (OutputTarget::Buffer(&mut stdout), OutputTarget::Buffer(&mut stderr));
                 let settled = lane.call(command, io(&stdin, out, err, &interrupts));
-                (settled, Some(stdout.into()), Some(stderr.into()))
+                (settled, Some(stdout), Some(stderr))
             }
             OutputTargets::Pipes { stdout, stderr } => {
                 let readers = [(StreamTag::Stdout, stdout.read), (StreamTag::Stderr, stderr.read)];
@@ -356,31 +357,6 @@ fn deliver(call: &LiveCall, stream: StreamTag, bytes: &[u8], sink: &OutputSink) 
                 // The client has disconnected.
                 call.cancel();
             }
-        }
-    }
-}
-
-fn told(info: &mut CallInfo, settled: Settled, stdout: Option<TextOrBase64>, stderr: Option<TextOrBase64>) {
-    info.transaction = settled.transaction.map(|id| id.to_string());
-    info.posture = settled.posture;
-    info.notice = settled.notice;
-    info.leaks = settled.leaks.len() as u64;
-    info.record_error = settled.record_error;
-    match settled.ended {
-        CallEnd::Executed(outcome) => {
-            info.state = CallState::Done;
-            info.exit_code = Some(outcome.exit.code());
-            info.outcome = Some(outcome);
-            (info.stdout, info.stderr) = (stdout, stderr);
-        }
-        CallEnd::Touched(_) => info.state = CallState::Done,
-        CallEnd::Refused(refusal) => {
-            info.state = CallState::Refused;
-            info.refusal = Some(refusal);
-        }
-        CallEnd::Failed { what, hint } => {
-            info.state = CallState::Failed;
-            (info.failure, info.hint) = (Some(what), hint);
         }
     }
 }

@@ -3,22 +3,21 @@
 use std::path::Path;
 
 use ringfence_api::{
-    ApiError, Attachment, CallState, DirectoryEntry, DirectoryListing, ErrorCode, ExplainRequest,
-    ExplainResult, ExplainSubject, FetchResult, FetchUrl, FileChangeResult, FileContent, FileInfo,
-    ListDirectory, MOST_SENT, MoveFile, ReadFile, RemoveFile, SendFile, StatFile, TextOrBase64, WriteFile,
-    WriteResult,
+    ApiError, Attachment, CallState, DirectoryListing, ErrorCode, ExplainRequest, ExplainResult, FetchResult,
+    FetchUrl, FileChangeResult, FileContent, FileInfo, ListDirectory, MOST_SENT, MoveFile, ReadFile,
+    RemoveFile, SendFile, StatFile, TextOrBase64, WriteFile, WriteResult,
 };
-use ringfence_runtime::{
-    CallEnd, CommandIo, DryRunSubject, EffectOutput, OutputTarget, Settled, StdinSource, TOO_MANY, consider,
+use ringfence_runtime::session_api::{
+    directory_entry, dry_run_subject, explain_result, fetch_result, not_done,
 };
-use ringfence_types::{ByteString, Call, Decision, FetchCall, FileCall};
+use ringfence_runtime::{CallEnd, CommandIo, EffectOutput, OutputTarget, Settled, StdinSource, consider};
+use ringfence_types::{ByteString, Call, FetchCall, FileCall};
 use sha2::{Digest as _, Sha256};
 
 use crate::admit::attenuation;
 use crate::calls::ledger_approver::LedgerApprover;
 use crate::calls::live_call::CallInputs;
 use crate::calls::request_scope::SessionScope;
-use crate::errors::{malformed, refused};
 use crate::limits::budget::Permit;
 use crate::observe::telemetry::{ToolCallInfo, tool_of};
 use crate::server::Daemon;
@@ -28,7 +27,7 @@ const ENTRY: usize = 256;
 
 pub(crate) fn read(visit: SessionScope<'_>, request: &ReadFile) -> Result<FileContent, ApiError> {
     let (transaction, bytes) = read_bytes(visit, &request.path)?;
-    Ok(FileContent { transaction, bytes: bytes.len() as u64, content: bytes.into() })
+    Ok(FileContent { transaction, bytes: bytes.len() as u64, content: bytes.into(), details: None })
 }
 
 /// The content of a file, with the transaction that recorded the read.
@@ -85,7 +84,7 @@ pub(crate) fn write_bytes(
     let (settled, _place) = settle(visit, Call::File(call), shown(path), content)?;
     let transaction = transaction(&settled);
     match settled.ended {
-        CallEnd::Touched(EffectOutput::Written) => Ok(WriteResult { transaction, bytes }),
+        CallEnd::Touched(EffectOutput::Written) => Ok(WriteResult { transaction, bytes, details: None }),
         ended => Err(not_done(ended)),
     }
 }
@@ -100,12 +99,8 @@ pub(crate) fn list(visit: SessionScope<'_>, request: &ListDirectory) -> Result<D
         CallEnd::Touched(EffectOutput::Listed(entries)) => {
             let names: usize = entries.iter().map(|entry| entry.name.len() + ENTRY).sum();
             visit.work.scale.room_for(names as u64)?;
-            let mut listed = Vec::with_capacity(entries.len());
-            for entry in entries {
-                let name = TextOrBase64::from(ByteString::from(entry.name).as_slice().to_vec());
-                listed.push(DirectoryEntry { name, kind: entry.kind });
-            }
-            Ok(DirectoryListing { transaction, entries: listed })
+            let entries = entries.into_iter().map(directory_entry).collect();
+            Ok(DirectoryListing { transaction, entries, details: None })
         }
         ended => Err(not_done(ended)),
     }
@@ -154,10 +149,7 @@ pub(crate) fn fetch(visit: SessionScope<'_>, request: &FetchUrl) -> Result<Fetch
     match settled.ended {
         CallEnd::Touched(EffectOutput::Fetched(page)) => {
             visit.work.scale.room_for(page.body.len() as u64)?;
-            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-            let headers = page.headers.into_iter().map(|(name, value)| (name, text(value))).collect();
-            let (status, url) = (page.status, page.url);
-            Ok(FetchResult { transaction, status, url, headers, body: page.body.into() })
+            Ok(fetch_result(page, transaction))
         }
         ended => Err(not_done(ended)),
     }
@@ -171,42 +163,12 @@ pub(crate) fn explain(
 ) -> Result<ExplainResult, ApiError> {
     if let Some(reason) = attenuation::would_refuse(&request, left, &live.bound.workspace().path) {
         let (rule, decision) = (Some(attenuation::RULE.into()), "deny".to_owned());
-        return Ok(ExplainResult { decision, rule, reason: Some(reason), hint: None });
+        return Ok(ExplainResult { decision, rule, reason: Some(reason), hint: None, details: None });
     }
-    let words = |argv: Vec<String>| argv.iter().map(|word| ByteString::from(word.as_str())).collect();
-    let subject = match request.subject {
-        ExplainSubject::Argv(argv) if argv.is_empty() => return Err(malformed("the command is empty")),
-        ExplainSubject::Argv(argv) => DryRunSubject::Argv(words(argv)),
-        ExplainSubject::Shell(text) => DryRunSubject::Shell(ByteString::from(text.as_str())),
-        ExplainSubject::Read(path) => DryRunSubject::Read(ByteString::from(path)),
-        ExplainSubject::Write(path) => DryRunSubject::Write(ByteString::from(path)),
-        ExplainSubject::Url(url) => DryRunSubject::Url { url: ByteString::from(url.as_str()), method: None },
-        ExplainSubject::Tool(name) => DryRunSubject::Tool(name),
-    };
+    let subject = dry_run_subject(request.subject)?;
     let mut lane = live.bound.call_handle();
     let judged = lane.renew().and_then(|()| consider(daemon.runtime.setup(), &lane.asked(), None, subject));
-    Ok(match judged {
-        Ok(judgement) => {
-            let decision = match judgement.decision() {
-                Decision::Allow => "allow",
-                Decision::Ask => "ask",
-                Decision::Deny => "deny",
-            };
-            let part = judgement.decisive();
-            ExplainResult {
-                decision: decision.to_owned(),
-                rule: part.map(|part| part.rule.clone()),
-                reason: part.map(|part| part.reason.to_string()),
-                hint: part.and_then(|part| part.fix.as_deref().map(str::to_owned)),
-            }
-        }
-        Err(refusal) => ExplainResult {
-            decision: "deny".to_owned(),
-            rule: Some(refusal.rule),
-            reason: Some(refusal.message),
-            hint: refusal.hint,
-        },
-    })
+    Ok(explain_result(judged))
 }
 
 /// Runs one call without a command. The caller of this function drops the permit after it made the response, which may
@@ -268,23 +230,4 @@ fn shown(path: &Path) -> String {
 
 fn transaction(settled: &Settled) -> Option<String> {
     settled.transaction.as_ref().map(ToString::to_string)
-}
-
-fn not_done(ended: CallEnd) -> ApiError {
-    match ended {
-        CallEnd::Refused(refusal) if refusal.rule == TOO_MANY => {
-            let mut told = refused(&refusal);
-            told.code = ErrorCode::TooLarge;
-            told
-        }
-        CallEnd::Refused(refusal) => refused(&refusal),
-        // A missing file or a directory that is not empty: the state of the workspace, not an internal error.
-        CallEnd::Failed { what, hint } => {
-            let told = ApiError::new(ErrorCode::FailedPrecondition, what);
-            hint.map_or(told.clone(), |hint| told.with_hint(hint))
-        }
-        CallEnd::Executed(_) | CallEnd::Touched(_) => {
-            ApiError::new(ErrorCode::Internal, "something else was done")
-        }
-    }
 }

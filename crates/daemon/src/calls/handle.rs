@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_api::{
-    ApiError, Approval, Caller, ErrorCode, EventMessage, OutputChunk, Request, ResponseKind, StreamCall,
-    Subscribe,
+    ApiError, Approval, Caller, ErrorCode, EventMessage, Method, OutputChunk, Request, Response,
+    ResponseKind, StreamCall, Subscribe,
 };
 use serde::{Serialize, Serializer};
-use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::admit::dispatch::{AuthorizedRequest, IncomingRequest, admit, handle};
@@ -40,7 +39,7 @@ const LONGEST_WAIT: u64 = 600_000;
 #[derive(Debug)]
 pub(crate) enum MethodResponse {
     /// With the meter that charges the encoded response.
-    Value(Value, ResponseMeter),
+    Value(Box<Response>, ResponseMeter),
     /// Ends after the last item, when the client disconnects, and when it reads too slowly. The transport ends it when
     /// the credential is revoked.
     Stream(mpsc::Receiver<StreamItem>, CredentialLease),
@@ -65,6 +64,16 @@ impl Serialize for StreamItem {
 }
 
 impl StreamItem {
+    /// The item as a response of the method whose stream it is in.
+    pub(crate) fn response(self, method: Method) -> Response {
+        match self {
+            Self::Event(event) => Response::Events(EventMessage::clone(&event)),
+            Self::Question(question) => Response::ApprovalWatch(*question),
+            Self::Chunk(chunk) if method == Method::CallExecStream => Response::CallExecStream(*chunk),
+            Self::Chunk(chunk) => Response::CallOutput(*chunk),
+        }
+    }
+
     /// The memory the item holds until it is sent.
     pub(crate) fn room(&self) -> Option<Arc<EventPermit>> {
         match self {
@@ -94,7 +103,7 @@ async fn answer(daemon: &Arc<Daemon>, arrived: IncomingRequest) -> Result<Method
         let admitted = admit_elsewhere(&shared, arrived).await?;
         return later(daemon, admitted).await;
     }
-    handle(shared, arrived).await.map(|(value, scale)| MethodResponse::Value(value, scale))
+    handle(shared, arrived).await.map(|(response, scale)| MethodResponse::Value(Box::new(response), scale))
 }
 
 /// Runs work that blocks on disks, people or commands off the thread that serves all connections.
@@ -139,8 +148,8 @@ async fn later(daemon: &Arc<Daemon>, admitted: AuthorizedRequest) -> Result<Meth
                 () = call.ended(patience) => {}
                 why = standing.revoked() => return Err(why),
             }
-            let info = serde_json::to_value(call.info()).map_err(|error| internal(&error))?;
-            return Ok(MethodResponse::Value(info, work.scale.clone()));
+            let response = Response::CallShow(call.info());
+            return Ok(MethodResponse::Value(Box::new(response), work.scale.clone()));
         }
         _ => return Err(malformed("this is a value, and was asked for as a stream")),
     };

@@ -1,15 +1,14 @@
 //! A running call of a session, and its result afterwards.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{ApiError, CallInfo, CallSignal, CallState, ErrorCode, TerminalSize};
-use ringfence_runtime::SignalForward;
+use ringfence_api::{ApiError, CallInfo, CallSignal, ErrorCode, TerminalSize};
+use ringfence_runtime::{SignalPipes, signal_of};
 use rustix::io::Errno;
-use rustix::pipe::PipeFlags;
 use rustix::process::Signal;
 use rustix::termios::Winsize;
 use tokio::sync::Notify;
@@ -48,35 +47,6 @@ impl CancelFlag {
     }
 }
 
-/// The signals a command can receive, each with a pipe that triggers it. Empty after the call ended.
-#[derive(Debug, Default)]
-pub(crate) struct SignalPipeSet(Vec<(Signal, OwnedFd, OwnedFd)>);
-
-const SIGNALS: [Signal; 7] =
-    [Signal::TERM, Signal::KILL, Signal::INT, Signal::HUP, Signal::USR1, Signal::USR2, Signal::WINCH];
-
-impl SignalPipeSet {
-    fn new() -> io::Result<Self> {
-        let bell = |signal: &Signal| -> io::Result<_> {
-            let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-            Ok((*signal, read, write))
-        };
-        SIGNALS.iter().map(bell).collect::<io::Result<_>>().map(Self)
-    }
-
-    pub(crate) fn interrupts(&self) -> Vec<SignalForward<'_>> {
-        let bells = self.0.iter();
-        bells.map(|(signal, bell, _)| SignalForward { signal: signal.as_raw(), fd: bell.as_fd() }).collect()
-    }
-
-    fn ring(&self, wanted: Signal) {
-        for (_, _, bell) in self.0.iter().filter(|(signal, _, _)| *signal == wanted) {
-            // Fails if the pipe is full or closed: the signal is pending, or the call has ended.
-            let _full = rustix::io::write(bell, b"x");
-        }
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct LiveCall {
     pub(crate) number: u64,
@@ -92,7 +62,7 @@ pub(crate) struct LiveCall {
 
 #[derive(Debug)]
 struct CallHandles {
-    bells: Arc<SignalPipeSet>,
+    bells: Arc<SignalPipes>,
     inlets: CallInputs,
 }
 
@@ -105,36 +75,20 @@ pub(crate) struct CallInputs {
 
 impl LiveCall {
     pub(crate) fn new(number: u64, what: String, inlets: CallInputs) -> io::Result<Self> {
-        let info = CallInfo {
-            call: number,
-            summary: what,
-            state: CallState::Running,
-            transaction: None,
-            exit_code: None,
-            outcome: None,
-            refusal: None,
-            failure: None,
-            hint: None,
-            posture: None,
-            stdout: None,
-            stderr: None,
-            notice: None,
-            leaks: 0,
-            record_error: None,
-        };
+        let info = CallInfo::running(number, what);
         Ok(Self {
             number,
             cancelled: Arc::default(),
             output: OutputBuffer::default(),
             info: Mutex::new(info),
-            ends: Mutex::new(CallHandles { bells: Arc::new(SignalPipeSet::new()?), inlets }),
+            ends: Mutex::new(CallHandles { bells: Arc::new(SignalPipes::new()?), inlets }),
             ended: Notify::new(),
             is_over: AtomicBool::new(false),
             ended_at: Mutex::default(),
         })
     }
 
-    pub(crate) fn bells(&self) -> Arc<SignalPipeSet> {
+    pub(crate) fn bells(&self) -> Arc<SignalPipes> {
         Arc::clone(&self.ends().bells)
     }
 
@@ -187,23 +141,19 @@ impl LiveCall {
     /// Sends SIGTERM and ends waits for an approval.
     pub(crate) fn cancel(&self) {
         self.cancelled.set(CallEndReason::Cancelled);
-        self.bells().ring(Signal::TERM);
+        self.bells().send(Signal::TERM);
     }
 
     pub(crate) fn kill(&self) {
         self.cancelled.set(CallEndReason::Cancelled);
-        self.bells().ring(Signal::TERM);
-        self.bells().ring(Signal::KILL);
+        self.bells().send(Signal::TERM);
+        self.bells().send(Signal::KILL);
     }
 
     pub(crate) fn signal(&self, signal: CallSignal) {
         match signal {
             CallSignal::Kill => self.kill(),
-            CallSignal::Int => self.bells().ring(Signal::INT),
-            CallSignal::Term => self.bells().ring(Signal::TERM),
-            CallSignal::Hup => self.bells().ring(Signal::HUP),
-            CallSignal::Usr1 => self.bells().ring(Signal::USR1),
-            CallSignal::Usr2 => self.bells().ring(Signal::USR2),
+            signal => self.bells().send(signal_of(signal)),
         }
     }
 
@@ -217,7 +167,7 @@ impl LiveCall {
         rustix::termios::tcsetwinsize(terminal, size).map_err(|error| {
             ApiError::new(ErrorCode::Internal, format!("the size cannot be set: {error}"))
         })?;
-        ends.bells.ring(Signal::WINCH);
+        ends.bells.send(Signal::WINCH);
         Ok(())
     }
 

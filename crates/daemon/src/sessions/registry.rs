@@ -24,7 +24,7 @@ use crate::admit::identity_methods;
 use crate::calls::exec::{OutputForm, OutputSink, PreparedExec, TOKEN_VARIABLE};
 use crate::calls::ledger_approver::LedgerApprover;
 use crate::calls::live_call::CancelFlag;
-use crate::errors::{broken_for_operator, exhausted, malformed, not_found, refused, unavailable};
+use crate::errors::{broken_for_operator, exhausted, malformed, not_found, unavailable};
 use crate::limits::budget::{Budget, Permit};
 use crate::observe::telemetry::TraceContext;
 use crate::server::Daemon;
@@ -171,7 +171,7 @@ pub(crate) fn create(
     asked.agent.clone_from(&request.agent_name);
     (asked.started_by, asked.started_with) = (by.principal.clone(), by.credential.clone());
     let opened = daemon.runtime.session(asked).map_err(|error| broken_for_operator(&error))?;
-    let mut session = opened.map_err(|refusal| refused(&refusal))?;
+    let mut session = opened.map_err(ApiError::from)?;
     if !caller.rights.covers_workspace(&session.workspace().path) {
         return Err(wrong_workspace());
     }
@@ -180,7 +180,7 @@ pub(crate) fn create(
     }
     let by_whom = CeilingKind::of(caller).names_secrets(request.agent_name.as_deref());
     let released = session.release(&request.secrets, by_whom).map_err(|error| unavailable(&error))?;
-    released.map_err(|refusal| refused(&refusal))?;
+    released.map_err(ApiError::from)?;
     if let Some(parent) = &parent {
         within_parent(parent, &session).map_err(|refusal| policy_error(daemon, &refusal))?;
     }
@@ -281,7 +281,7 @@ fn check(request: &CreateSession) -> Result<(), ApiError> {
 fn policy_error(daemon: &Daemon, refusal: &Refusal) -> ApiError {
     // The refusal stands even if it cannot be recorded. A broken ledger is reported by methods with an effect.
     let _unrecorded = daemon.runtime.refuse(refusal);
-    refused(refusal)
+    ApiError::from(refusal.clone())
 }
 
 /// A child session lies in its parent's workspace as opened, and has no secret that the parent lacks.
@@ -365,6 +365,7 @@ impl OpenSession {
             calls: 0,
             timeout_s: request.timeout_s,
             idle_timeout_s: request.idle_timeout_s,
+            record_error: None,
         };
         let live = LiveSession::new(daemon, self, card, request.environment, terms);
         Ok((Arc::new(live), known))

@@ -9,10 +9,10 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Response, Version};
 use ringfence_api::{
-    ApiError, ErrorCode, MOST_SENT, Method, MethodAccess, OutputChunk, RequestBodyKind, ResponseKind,
+    ApiError, ErrorCode, MOST_SENT, Method, MethodAccess, OutputChunk, RequestBodyKind, Response as Answer,
+    ResponseKind,
 };
 use ringfence_grpc::{Rpc, RpcStreaming};
-use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use tonic::codec::{DecodeBuf, Decoder, Streaming};
@@ -23,7 +23,7 @@ use crate::admit::dispatch::IncomingRequest;
 use crate::admit::revocation::CredentialLease;
 use crate::calls::handle::{MethodResponse, StreamItem, UNDER_WAY, ask, blocking};
 use crate::calls::output_channel::{LEFT, SendOutcome, sent};
-use crate::errors::{internal, malformed};
+use crate::errors::malformed;
 use crate::limits::budget::{Permit, within_budget};
 use crate::limits::event_budget::EventPermit;
 use crate::limits::min_body_rate::{BodyTooSlow, TimedBody};
@@ -123,8 +123,8 @@ async fn respond(
     let answer = tokio::time::timeout_at(until_or_far, asker.ask(message, memory)).await;
     let (pieces, told) = mpsc::channel(UNDER_WAY);
     let standing = match answer.map_err(|_late| late("the time that the client gave was over"))?? {
-        MethodResponse::Value(value, scale) => {
-            let message = framed(&rpc.write(value)?)?;
+        MethodResponse::Value(response, scale) => {
+            let message = framed(&rpc.write(*response)?)?;
             let message = scale.answer(message, &line.cut).await?;
             return Ok(respond_with(line, told, CredentialLease::of_owner(), id).beginning_with(message));
         }
@@ -306,11 +306,11 @@ impl GrpcCaller {
         }
     }
 
-    async fn answer(&self, message: Bytes) -> Result<Value, ApiError> {
+    async fn answer(&self, message: Bytes) -> Result<Answer, ApiError> {
         self.line.count(self.token.as_deref(), || is_urgent(self.rpc.method))?;
         let _before = self.line.daemon.meters.requests.fetch_add(1, Ordering::Relaxed);
         match self.ask(message, Permit::default()).await? {
-            MethodResponse::Value(value, _short) => Ok(value),
+            MethodResponse::Value(response, _short) => Ok(*response),
             MethodResponse::Stream(..) => Err(malformed("this is a stream, and was asked for as a value")),
         }
     }
@@ -338,8 +338,8 @@ impl GrpcStreamSender {
             let is_last =
                 matches!(&item, Ok(StreamItem::Chunk(chunk)) if matches!(**chunk, OutputChunk::Ended { .. }));
             let room = item.as_ref().ok().and_then(StreamItem::room);
-            let value = item.and_then(|item| serde_json::to_value(item).map_err(|error| internal(&error)));
-            if !self.send_one(value, room, || items.is_closed()).await || is_last {
+            let response = item.map(|item| item.response(self.rpc.method));
+            if !self.send_one(response, room, || items.is_closed()).await || is_last {
                 // A client that does not even read the final status must not keep its stream open.
                 if is_cut_off && tokio::time::timeout(events::PATIENCE, self.pieces.closed()).await.is_err() {
                     self.cut.notify_one();
@@ -352,12 +352,13 @@ impl GrpcStreamSender {
     /// Sends one item. False if no more can follow.
     async fn send_one(
         &self,
-        value: Result<Value, ApiError>,
+        response: Result<Answer, ApiError>,
         room: Option<Arc<EventPermit>>,
         is_over: impl Fn() -> bool,
     ) -> bool {
-        let piece =
-            value.and_then(|value| framed(&self.rpc.write(value)?)).map(|piece| within_budget(piece, room));
+        let piece = response
+            .and_then(|response| framed(&self.rpc.write(response)?))
+            .map(|piece| within_budget(piece, room));
         if let Err(error) = &piece {
             self.daemon.meters.error(error.code);
         }

@@ -15,7 +15,8 @@ use http::{HeaderMap, Response, StatusCode, Version};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body as _, Incoming};
 use ringfence_api::{
-    ApiError, ErrorCode, LoginResult, MOST_SENT, Method, MethodAccess, Request, RequestBodyKind, ResponseKind,
+    ApiError, ErrorCode, LoginResult, MOST_SENT, Method, MethodAccess, Request, RequestBodyKind,
+    Response as Answer, ResponseKind,
 };
 use ringfence_runtime::identity::IdentityError;
 use ringfence_types::{BindTransport, Principal, RuleId};
@@ -345,16 +346,17 @@ async fn called(
     if method == Method::FileDownload {
         return transfer::download(line, arrived).await;
     }
-    let mut response = match (ask(&line.daemon, arrived).await?, method.reply()) {
-        (MethodResponse::Stream(items, standing), _) => streamed(line, method, items, standing),
-        (MethodResponse::Value(Value::String(text), scale), ResponseKind::Text) => {
-            let slices = scale.answer(text.into(), &line.cut).await?;
-            whole("text/plain; version=0.0.4", slices)
-        }
-        (MethodResponse::Value(value, scale), _) => {
-            let text = value.to_string();
-            drop(value);
-            whole("application/json", scale.answer(text.into(), &line.cut).await?)
+    let mut response = match ask(&line.daemon, arrived).await? {
+        MethodResponse::Stream(items, standing) => streamed(line, method, items, standing),
+        MethodResponse::Value(answer, scale) => {
+            let (kind, text) = match *answer {
+                Answer::Metrics(text) => ("text/plain; version=0.0.4", text),
+                answer => {
+                    let text = serde_json::to_string(&answer).map_err(|error| internal(&error))?;
+                    ("application/json", text)
+                }
+            };
+            whole(kind, scale.answer(text.into(), &line.cut).await?)
         }
     };
     if let (Method::Logout, Some(network)) = (method, &line.network) {

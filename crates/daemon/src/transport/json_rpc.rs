@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::calls::handle::StreamItem;
-use crate::errors::malformed;
+use crate::errors::{internal, malformed};
 use crate::limits::json_size::weighed;
 use crate::transport::http::max_body;
 
@@ -132,11 +132,24 @@ impl From<RpcError> for String {
 }
 
 /// The response to a request.
-pub(crate) fn answer(id: &RpcId, answer: Result<Value, ApiError>) -> String {
+pub(crate) fn answer(id: &RpcId, answer: Result<impl Serialize, ApiError>) -> String {
     match answer {
-        Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string(),
-        Err(error) => refused(Some(id), error.code.json_rpc(), &error),
+        Ok(result) => serde_json::to_string(&RpcResult { jsonrpc: "2.0", id, result })
+            .unwrap_or_else(|error| failed(id, &internal(&error))),
+        Err(error) => failed(id, &error),
     }
+}
+
+/// The response to a request that failed.
+pub(crate) fn failed(id: &RpcId, error: &ApiError) -> String {
+    refused(Some(id), error.code.json_rpc(), error)
+}
+
+#[derive(Serialize)]
+struct RpcResult<'a, T> {
+    jsonrpc: &'static str,
+    id: &'a RpcId,
+    result: T,
 }
 
 fn refused(id: Option<&RpcId>, number: i32, error: &ApiError) -> String {

@@ -4,7 +4,7 @@
 //! like every other request. Clients of protocol versions with a handshake get an id, which only tells their
 //! cancellations apart.
 //!
-//! INVARIANT: a tool acts only through `HttpMcpServer::call` and [`McpCaller::admit`].
+//! INVARIANT: a tool acts only as `ToolSession` of `HttpMcpServer`, through `ask` and [`McpCaller::admit`].
 
 mod inflight;
 mod perform;

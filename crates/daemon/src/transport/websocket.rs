@@ -15,7 +15,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode, Version};
 
 use hyper_util::rt::TokioIo;
-use ringfence_api::{ApiError, Method};
+use ringfence_api::{ApiError, Empty, Method};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
@@ -205,7 +205,7 @@ impl WebSocketSession {
                 self.begin(id.clone(), IncomingRequest { memory, ..arrived }, outbox)
             }
         };
-        Ok(begun.err().map(|error| json_rpc::answer(&id, Err(self.counted(error)))))
+        Ok(begun.err().map(|error| json_rpc::failed(&id, &self.counted(error))))
     }
 
     fn begin(
@@ -233,12 +233,12 @@ impl WebSocketSession {
         Ok(())
     }
 
-    fn cancel(&mut self, subscription: u64) -> Result<serde_json::Value, ApiError> {
+    fn cancel(&mut self, subscription: u64) -> Result<Empty, ApiError> {
         let Some(stream) = self.streams.remove(&subscription).filter(|stream| !stream.is_finished()) else {
             return Err(crate::errors::not_found("stream", &subscription.to_string()));
         };
         stream.abort();
-        Ok(serde_json::json!({}))
+        Ok(Empty::default())
     }
 
     fn counted(&self, error: ApiError) -> ApiError {
@@ -277,13 +277,13 @@ impl PendingResponse {
         let answer = ask(&line.daemon, arrived).await.map_err(|error| counted(&line, error));
         let mut items = match answer {
             Ok(MethodResponse::Stream(items, _)) => items,
-            Ok(MethodResponse::Value(value, scale)) => {
-                let text = scale.message(json_rpc::answer(&self.id, Ok(value)).into()).await;
-                let text = text
-                    .unwrap_or_else(|error| json_rpc::answer(&self.id, Err(counted(&line, error))).into());
+            Ok(MethodResponse::Value(response, scale)) => {
+                let text = scale.message(json_rpc::answer(&self.id, Ok(response)).into()).await;
+                let text =
+                    text.unwrap_or_else(|error| json_rpc::failed(&self.id, &counted(&line, error)).into());
                 return self.put(text).await;
             }
-            Err(error) => return self.say(json_rpc::answer(&self.id, Err(error))).await,
+            Err(error) => return self.say(json_rpc::failed(&self.id, &error)).await,
         };
         self.say(json_rpc::answer(&self.id, Ok(json_rpc::begun(self.subscription)))).await;
         while let Some(item) = items.recv().await {

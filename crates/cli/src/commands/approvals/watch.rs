@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use ringfence_api::{Approval, ListApprovals, ShowApproval};
 use ringfence_ledger::ApprovalDecision;
 use ringfence_runtime::ApproverReply;
-use ringfence_runtime::approvals::{WaiterStatus, watching};
+use ringfence_runtime::approvals::watching;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
-use super::backend::ApprovalEntry;
+use super::reply::ShownApproval;
 use super::{ApprovalClient, ApprovalEntryJson, GONE, OutputFormat};
 use crate::approval::{ControllingTerminal, OperatorRequirement};
 use crate::args::FAILED;
@@ -57,32 +58,30 @@ struct ApprovalWatcher {
     desk: ApprovalClient,
     form: OutputFormat,
     /// Shown and not decided yet.
-    open: Vec<ApprovalEntry>,
+    open: Vec<Approval>,
 }
 
 impl ApprovalWatcher {
     fn look(&mut self) -> Result<(), ExitCode> {
-        let pending = match self.desk.place.pending() {
+        let pending = match self.desk.api.call(ListApprovals {}) {
             // The next look uses whatever runs then: another daemon, or the ledger itself.
             Err(error) if error.is_gone() => {
                 self.desk = ApprovalClient::open()?;
                 return Ok(());
             }
-            pending => pending.map_err(|error| error.told(FAILED))?,
+            pending => pending.map_err(|error| error.told(FAILED))?.approvals,
         };
-        let is_open = |id: &str| pending.iter().any(|question| question.request.transaction.as_str() == id);
-        let (still, closed): (Vec<ApprovalEntry>, Vec<ApprovalEntry>) = std::mem::take(&mut self.open)
-            .into_iter()
-            .partition(|question| is_open(question.request.transaction.as_str()));
+        let is_open = |id: &str| pending.iter().any(|question| question.id == id);
+        let (still, closed): (Vec<Approval>, Vec<Approval>) =
+            std::mem::take(&mut self.open).into_iter().partition(|question| is_open(&question.id));
         self.open = still;
         closed.iter().for_each(|question| self.closed(question));
-        let is =
-            |one: &ApprovalEntry, other: &ApprovalEntry| one.request.transaction == other.request.transaction;
+        let is = |one: &Approval, other: &Approval| one.id == other.id;
         // An approval that was orphaned since is shown again.
-        let known = |question: &ApprovalEntry| {
-            self.open.iter().any(|open| is(open, question) && open.awaited == question.awaited)
+        let known = |question: &Approval| {
+            self.open.iter().any(|open| is(open, question) && open.orphaned == question.orphaned)
         };
-        let fresh: Vec<ApprovalEntry> = pending.iter().filter(|question| !known(question)).cloned().collect();
+        let fresh: Vec<Approval> = pending.iter().filter(|question| !known(question)).cloned().collect();
         for question in fresh {
             self.asked(&question);
             self.open.retain(|open| !is(open, &question));
@@ -91,7 +90,7 @@ impl ApprovalWatcher {
         Ok(())
     }
 
-    fn asked(&self, question: &ApprovalEntry) {
+    fn asked(&self, question: &Approval) {
         if self.form == OutputFormat::Json {
             return print_json(&WatchLineJson {
                 schema: 1,
@@ -100,11 +99,11 @@ impl ApprovalWatcher {
                 decision: None,
             });
         }
-        let Ok(waiting) = self.desk.place.wait(&question.request) else { return };
-        if question.awaited == WaiterStatus::Orphaned {
+        let waiting = ShownApproval::new(&self.desk.api, &question.request);
+        if question.orphaned {
             say!("{GONE}");
         }
-        match ControllingTerminal::new(&self.desk.environment).asked(waiting.as_ref()) {
+        match ControllingTerminal::new(&self.desk.environment).asked(&waiting) {
             ApproverReply::Reply(reply) => {
                 // The result is already printed.
                 let _said = self.desk.answered(question, reply);
@@ -115,12 +114,12 @@ impl ApprovalWatcher {
         }
     }
 
-    fn closed(&self, question: &ApprovalEntry) {
+    fn closed(&self, question: &Approval) {
         if self.form == OutputFormat::Text {
             return;
         }
-        let found = self.desk.place.find(question.request.transaction.as_str()).ok();
-        let decision = found.and_then(|found| found.decision);
+        let found = self.desk.api.call(ShowApproval { id: question.id.clone() });
+        let decision = found.ok().and_then(|found| found.decision);
         let question = ApprovalEntryJson::of(question);
         print_json(&WatchLineJson { schema: 1, event: "closed", question, decision: decision.as_ref() });
     }

@@ -5,16 +5,19 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ringfence_api::{
+    ApprovePairing, ClaimDeviceToken, DeviceChallenge, ListPairings, ListTokens, MintedToken, ProvePairing,
+    RefreshDevice, RefusePairing, RequestChallenge, RequestPairing,
+};
 use ringfence_runtime::identity::{
-    CredentialId, CredentialSummary, DeviceKey, MintedCredential, NewPairing, PairingSummary, ProofPurpose,
-    code_of,
+    Challenge, CredentialId, CredentialSummary, DeviceKey, PairingSummary, ProofPurpose, code_of,
 };
 use ringfence_types::{ByteString, CredentialKind, Rights, Scope, ScopeSet};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::token::reveal;
-use super::{IdentityBackend, failed, is_over, rights, summary};
+use super::{IdentityClient, failed, is_over, rights, summary};
 use crate::args::DeviceCommand;
 use crate::commands::run::print_json;
 use crate::error;
@@ -22,14 +25,13 @@ use crate::output::{OutputFormat, note, say};
 
 const BETWEEN: Duration = Duration::from_millis(300);
 
-pub(super) fn run(desk: &IdentityBackend, command: DeviceCommand) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(desk: &IdentityClient, command: DeviceCommand) -> Result<ExitCode, ExitCode> {
     match command {
         DeviceCommand::Pair { label, rights: given, out } => pair(desk, &label, rights(&given)?, &out),
         DeviceCommand::List { json } => list(desk, json.into()),
-        DeviceCommand::Approve { code, scopes } => approve(desk, &code, &scopes),
+        DeviceCommand::Approve { code, scopes } => approve(desk, code, &scopes),
         DeviceCommand::Refuse { code } => {
-            let refused = desk.refuse(&waiting(desk, &code)?)?;
-            say!("refused {}", described(&refused));
+            say!("refused {}", described(&desk.ask(RefusePairing { code })?.pairing));
             Ok(ExitCode::SUCCESS)
         }
         DeviceCommand::Refresh { file } => refresh(desk, &file),
@@ -55,15 +57,15 @@ struct DeviceFile {
     key: String,
 }
 
-fn pair(desk: &IdentityBackend, label: &str, wants: Rights, out: &Path) -> Result<ExitCode, ExitCode> {
+fn pair(desk: &IdentityClient, label: &str, wants: Rights, out: &Path) -> Result<ExitCode, ExitCode> {
     // Before the pairing request: an approved key must not be lost because the file cannot be made.
     let mut file = new_file(out)?;
     let paired = paired(desk, label, wants);
     let kept = paired.and_then(|(key, minted)| {
-        let kept = DeviceFile { schema: 1, id: minted.meta.id.clone(), key: key.secret().to_string() };
+        let kept = DeviceFile { schema: 1, id: minted.token.id.clone(), key: key.secret().to_string() };
         let text = Zeroizing::new(serde_json::to_vec(&kept).map_err(|error| error::failed(&error, None))?);
         file.write_all(&text).and_then(|()| file.sync_all()).map_err(|error| unwritable(out, &error))?;
-        reveal(&minted, OutputFormat::Text);
+        reveal(minted, OutputFormat::Text);
         Ok(ExitCode::SUCCESS)
     });
     if kept.is_err() {
@@ -73,31 +75,42 @@ fn pair(desk: &IdentityBackend, label: &str, wants: Rights, out: &Path) -> Resul
     kept
 }
 
-fn paired(
-    desk: &IdentityBackend,
-    label: &str,
-    wants: Rights,
-) -> Result<(DeviceKey, MintedCredential), ExitCode> {
+fn paired(desk: &IdentityClient, label: &str, wants: Rights) -> Result<(DeviceKey, MintedToken), ExitCode> {
     let key = DeviceKey::random().map_err(|error| failed(&error.into()))?;
-    let new = NewPairing { label: label.to_owned(), key: key.public(), wants };
-    let offered = desk.ask_to_pair(new)?;
-    desk.prove(&offered, key.sign(ProofPurpose::Pair, &offered))?;
+    let offered = to_sign(desk.ask(RequestPairing { label: label.to_owned(), key: key.public(), wants })?)?;
+    let (subject, nonce, signature) = proof(&key, ProofPurpose::Pair, &offered);
+    let _seen = desk.ask(ProvePairing { subject, nonce, signature })?;
     note!("ringfence: code {}", code_of(&key.public()));
     note!("  hint: an operator types `ringfence device approve {}`", code_of(&key.public()));
-    while desk.pairings()?.iter().any(|pairing| pairing.id == offered.subject) {
+    while desk.ask(ListPairings {})?.pairings.iter().any(|pairing| pairing.id == offered.subject) {
         std::thread::sleep(BETWEEN);
     }
-    let challenge = desk.challenge(&offered.subject)?;
-    let minted = desk.collect(&challenge, key.sign(ProofPurpose::Claim, &challenge))?;
+    let challenge = challenge(desk, &offered.subject)?;
+    let (subject, nonce, signature) = proof(&key, ProofPurpose::Claim, &challenge);
+    let minted = desk.ask(ClaimDeviceToken { subject, nonce, signature })?;
     Ok((key, minted))
 }
 
-fn refresh(desk: &IdentityBackend, path: &Path) -> Result<ExitCode, ExitCode> {
+fn refresh(desk: &IdentityClient, path: &Path) -> Result<ExitCode, ExitCode> {
     let (id, key) = kept(path)?;
-    let challenge = desk.challenge(&id)?;
-    let minted = desk.refresh(&challenge, key.sign(ProofPurpose::Refresh, &challenge))?;
-    reveal(&minted, OutputFormat::Text);
+    let (subject, nonce, signature) = proof(&key, ProofPurpose::Refresh, &challenge(desk, &id)?);
+    reveal(desk.ask(RefreshDevice { subject, nonce, signature })?, OutputFormat::Text);
     Ok(ExitCode::SUCCESS)
+}
+
+fn challenge(desk: &IdentityClient, subject: &CredentialId) -> Result<Challenge, ExitCode> {
+    to_sign(desk.ask(RequestChallenge { subject: subject.to_string() })?)
+}
+
+fn to_sign(challenge: DeviceChallenge) -> Result<Challenge, ExitCode> {
+    let DeviceChallenge { subject, nonce } = challenge;
+    let strange = || error::failed_text("unexpected response from the daemon", None);
+    Ok(Challenge { subject: CredentialId::parse(&subject).ok_or_else(strange)?, nonce })
+}
+
+/// Subject, nonce and signature.
+fn proof(key: &DeviceKey, purpose: ProofPurpose, challenge: &Challenge) -> (String, String, String) {
+    (challenge.subject.to_string(), challenge.nonce.clone(), key.sign(purpose, challenge).0)
 }
 
 fn kept(path: &Path) -> Result<(CredentialId, DeviceKey), ExitCode> {
@@ -126,26 +139,19 @@ fn unwritable(path: &Path, error: &std::io::Error) -> ExitCode {
     error::failed_text(&format!("`{}`: {error}", ByteString::from(path).display()), None)
 }
 
-/// The pairing request with `code`. The operator types the code that the device shows, so it is this device.
-fn waiting(desk: &IdentityBackend, code: &str) -> Result<PairingSummary, ExitCode> {
-    let all = desk.pairings()?;
-    let mut found = all.into_iter().filter(|pairing| pairing.code == code);
-    match (found.next(), found.next()) {
-        (Some(only), None) => Ok(only),
-        _ => Err(error::failed_text(
-            "no device waits with this code",
-            Some("`ringfence device list` shows what waits; a request lives 10 minutes"),
-        )),
+/// Approves a device, with fewer scopes than requested if some are given.
+fn approve(desk: &IdentityClient, code: String, scopes: &[Scope]) -> Result<ExitCode, ExitCode> {
+    let mut rights = None;
+    if !scopes.is_empty() {
+        let pairings = desk.ask(ListPairings {})?.pairings;
+        let Some(pairing) = pairings.into_iter().find(|pairing| pairing.code == code) else {
+            return Err(error::failed_text("no device waits with this code", None));
+        };
+        let scopes = scopes.iter().copied().collect::<ScopeSet>();
+        rights = Some(Rights { scopes, workspaces: pairing.wants.workspaces });
     }
-}
-
-fn approve(desk: &IdentityBackend, code: &str, scopes: &[Scope]) -> Result<ExitCode, ExitCode> {
-    let pairing = waiting(desk, code)?;
-    let narrowed = (!scopes.is_empty()).then(|| Rights {
-        scopes: scopes.iter().copied().collect::<ScopeSet>(),
-        workspaces: pairing.wants.workspaces.clone(),
-    });
-    say!("paired {}", described(&desk.approve(&pairing, narrowed)?));
+    let paired = desk.ask(ApprovePairing { code, rights })?;
+    say!("paired {}", described(&paired.pairing));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -165,13 +171,13 @@ struct DeviceListJson<'a> {
     waiting: &'a [PairingSummary],
 }
 
-fn list(desk: &IdentityBackend, form: OutputFormat) -> Result<ExitCode, ExitCode> {
-    let all = desk.credentials()?;
+fn list(desk: &IdentityClient, form: OutputFormat) -> Result<ExitCode, ExitCode> {
+    let all = desk.ask(ListTokens {})?.tokens;
     // A device whose token expired is still a device.
     let is_device =
         |meta: &CredentialSummary| meta.kind == CredentialKind::Device && meta.revoked_at.is_none();
     let devices: Vec<CredentialSummary> = all.into_iter().filter(is_device).collect();
-    let waiting = desk.pairings()?;
+    let waiting = desk.ask(ListPairings {})?.pairings;
     match form {
         OutputFormat::Json => print_json(&DeviceListJson { schema: 1, devices: &devices, waiting: &waiting }),
         OutputFormat::Text => {

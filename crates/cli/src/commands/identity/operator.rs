@@ -1,39 +1,44 @@
 use std::process::ExitCode;
 
+use ringfence_api::{AddOperator, ListOperators, RemoveOperator, SetPassword};
 use ringfence_runtime::identity::OperatorSummary;
 use ringfence_types::ByteString;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use super::{IdentityBackend, rights};
+use super::{IdentityClient, rights, unrecorded};
 use crate::args::OperatorCommand;
 use crate::commands::run::print_json;
 use crate::error;
 use crate::output::{note, say};
 use crate::secret_input;
 
-pub(super) fn run(desk: &IdentityBackend, command: OperatorCommand) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(desk: &IdentityClient, command: OperatorCommand) -> Result<ExitCode, ExitCode> {
     match command {
         OperatorCommand::Add { name, rights: given, typed } => {
             refuse_typed(&typed)?;
             let rights = rights(&given)?;
-            let password = password(&name)?;
-            say!("added {}", summary(&desk.add_operator(name, rights, &password)?));
+            let password = password(&name)?.to_string();
+            say!("added {}", summary(&desk.ask(AddOperator { name, rights, password })?.operator));
         }
         OperatorCommand::SetPassword { name, typed } => {
             refuse_typed(&typed)?;
-            let password = password(&name)?;
-            say!("set the password of {}", summary(&desk.set_password(name, &password)?));
+            let password = password(&name)?.to_string();
+            say!("set the password of {}", summary(&desk.ask(SetPassword { name, password })?.operator));
         }
         OperatorCommand::List { json } => {
-            let all = desk.operators()?;
+            let all = desk.ask(ListOperators {})?.operators;
             if json {
                 print_json(&OperatorListJson { schema: 1, operators: &all });
             } else {
                 all.iter().for_each(|operator| say!("{}", summary(operator)));
             }
         }
-        OperatorCommand::Rm { name } => say!("removed {}", summary(&desk.remove_operator(name)?)),
+        OperatorCommand::Rm { name } => {
+            let removed = desk.ask(RemoveOperator { name })?;
+            unrecorded(removed.record_error);
+            say!("removed {}", summary(&removed.operator));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,19 +1,21 @@
 use std::process::ExitCode;
 
-use ringfence_runtime::identity::{CredentialSummary, MintedCredential, NewToken, TokenLifetime};
+use ringfence_api::{CreateToken, ListTokens, MintedToken, RotateToken};
+use ringfence_runtime::identity::CredentialSummary;
 use ringfence_types::CredentialKind;
 use serde::Serialize;
+use zeroize::Zeroizing;
 
-use super::{IdentityBackend, is_over, rights, summary};
+use super::{IdentityClient, is_over, rights, summary};
 use crate::args::{TokenCommand, TokenCreate};
 use crate::commands::run::print_json;
 use crate::output::{OutputFormat, note, say};
 
-pub(super) fn run(desk: &IdentityBackend, command: TokenCommand) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(desk: &IdentityClient, command: TokenCommand) -> Result<ExitCode, ExitCode> {
     match command {
         TokenCommand::Create(create) => self::create(desk, &create),
         TokenCommand::List { all, json } => {
-            let listed = desk.credentials()?;
+            let listed = desk.ask(ListTokens {})?.tokens;
             let shown =
                 |meta: &CredentialSummary| meta.kind != CredentialKind::Session && (all || !is_over(meta));
             show(&listed.into_iter().filter(shown).collect::<Vec<_>>(), json.into());
@@ -26,26 +28,21 @@ pub(super) fn run(desk: &IdentityBackend, command: TokenCommand) -> Result<ExitC
         TokenCommand::Revoke { id } => desk.revoke(&desk.find(&id)?.id),
         TokenCommand::Rotate { id, json } => {
             let found = desk.find(&id)?;
-            reveal(&desk.rotate(&found.id)?, json.into());
+            reveal(desk.ask(RotateToken { id: found.id.to_string() })?, json.into());
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn create(desk: &IdentityBackend, create: &TokenCreate) -> Result<ExitCode, ExitCode> {
-    let lifetime = if create.no_expiry {
-        TokenLifetime::Unlimited
-    } else {
-        let milliseconds = i64::try_from(create.expires.0).unwrap_or(i64::MAX);
-        TokenLifetime::For(jiff::SignedDuration::from_millis(milliseconds))
-    };
-    let new = NewToken {
+fn create(desk: &IdentityClient, create: &TokenCreate) -> Result<ExitCode, ExitCode> {
+    let new = CreateToken {
         label: create.label.clone(),
         rights: rights(&create.rights)?,
-        lifetime,
+        // Less than a second becomes zero, which is refused.
+        lifetime_s: (!create.no_expiry).then_some(create.expires.0 / 1000),
         operator: create.operator.clone(),
     };
-    reveal(&desk.mint(new)?, create.json.into());
+    reveal(desk.ask(new)?, create.json.into());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -58,14 +55,13 @@ struct TokenSecretJson<'a> {
 }
 
 /// Prints only the token on standard output, so that it can be piped without being shown.
-pub(super) fn reveal(minted: &MintedCredential, form: OutputFormat) {
-    let secret = minted.text.reveal();
+pub(super) fn reveal(minted: MintedToken, form: OutputFormat) {
+    let MintedToken { token, secret } = minted;
+    let secret = Zeroizing::new(secret);
     match form {
-        OutputFormat::Json => {
-            print_json(&TokenSecretJson { schema: 1, token: &minted.meta, secret: &secret })
-        }
+        OutputFormat::Json => print_json(&TokenSecretJson { schema: 1, token: &token, secret: &secret }),
         OutputFormat::Text => {
-            note!("ringfence: {}: {}", minted.meta.id, summary(&minted.meta));
+            note!("ringfence: {}: {}", token.id, summary(&token));
             note!("  the token is shown only once");
             say!("{}", secret.as_str());
         }

@@ -104,7 +104,7 @@ pub(super) fn input(wanted: &CallArgs, at_end: StdinEofMode) -> Result<ExitCode,
     if at_end == StdinEofMode::Close {
         give(&mut client, &piece(TextOrBase64::default(), true))?;
     }
-    Ok(told(&wanted.daemon, &ringfence_api::Empty {}))
+    Ok(told(&wanted.daemon, &ringfence_api::Empty::default()))
 }
 
 /// Retries until the chunk is accepted, or refused for another reason than a full pipe.

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ringfence_mcp::result::malformed;
-use ringfence_mcp::{BuiltinTool, ToolBackend, tools};
+use ringfence_mcp::{BuiltinTool, ToolBackend, perform, tools};
 use rmcp::model::{CallToolRequestParams, CallToolResponse, ProgressNotificationParam, Tool};
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::Value;
 
-use super::{McpCaller, perform};
+use super::McpCaller;
 
 /// Interval of progress notifications.
 const TICK: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ impl ToolBackend for HttpMcpServer {
         let begun = self.visitor.line.daemon.tools_underway.begin(self.visitor.key(&id));
         // A disconnect or a cancellation drops the call's future, which ends the call.
         let result = tokio::select! {
-            result = perform::perform(self, tool, &arguments) => result,
+            result = perform(self, tool, &arguments) => result,
             () = begun.cancelled() => malformed("the call was cancelled"),
             () = context.ct.cancelled() => malformed("the call was cancelled"),
             never = tell_progress(&context) => match never {},
