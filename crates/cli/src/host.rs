@@ -1,6 +1,8 @@
 //! Host facts for the runtime: state directory, toolchains, git identity.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ringfence_authz::env::ApproverPresence;
@@ -94,6 +96,15 @@ fn toolchains(home: &Path) -> Vec<Toolchain> {
         })
         .filter(|toolchain| !toolchain.roots.is_empty())
         .collect()
+}
+
+/// A regular file, open for reading. A FIFO in its place, which a command may have made, must not block this process. It is
+/// looked at once it is open: before, a command could still exchange it.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
 /// Not through a link: the mounted directory must be the named one.

@@ -9,7 +9,7 @@ mod hooks_json;
 mod settings_entry;
 
 use std::fs;
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -337,9 +337,14 @@ fn missing_parents(path: &Path) -> Vec<PathBuf> {
 }
 
 fn current(path: &Path) -> Result<Option<Vec<u8>>, InitError> {
+    let read = || {
+        let mut content = Vec::new();
+        host::open_regular(path)?.read_to_end(&mut content)?;
+        Ok(content)
+    };
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => Err(InitError::NotAFile(shown(path))),
-        Ok(_) => fs::read(path).map(Some).map_err(|error| InitError::Read(shown(path), error)),
+        Ok(_) => read().map(Some).map_err(|error| InitError::Read(shown(path), error)),
         // A dangling link would be replaced by a file and could not be restored.
         Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
             Err(InitError::NotAFile(shown(path)))

@@ -5,8 +5,7 @@
 //! obeys it as soon as it exists.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -48,15 +47,43 @@ pub(crate) fn files(environment: &Environment) -> Vec<PathBuf> {
 
 /// Ringfence programs that a settings file names; they may differ from the running program.
 fn named_in(settings: &Path) -> Vec<PathBuf> {
-    let mut content = Vec::new();
-    let read = File::open(settings).and_then(|file| file.take(MOST).read_to_end(&mut content));
-    if read.is_err() {
-        return Vec::new();
+    let Ok(content) = read(settings) else { return Vec::new() };
+    let mut programs = paths_of_ours(&content);
+    programs.retain(|program| program.is_file());
+    programs
+}
+
+/// Everything in a text that can be the path of a program called `ringfence`. A path can have blanks in it, so each word before
+/// the name can be where it begins.
+fn paths_of_ours(text: &[u8]) -> Vec<PathBuf> {
+    const NAME: &[u8] = b"/ringfence";
+    /// Of the paths with one end.
+    const MOST_BEGINNINGS: usize = 16;
+    let is_end =
+        |byte: Option<&u8>| byte.is_none_or(|byte| byte.is_ascii_whitespace() || b"'\"`\\=,;".contains(byte));
+    let mut paths = Vec::new();
+    for end in memchr::memmem::find_iter(text, NAME).map(|at| at + NAME.len()) {
+        let line =
+            text.get(..end).unwrap_or_default().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        let begins = |at: &usize| {
+            line.get(*at) == Some(&b'/') && is_end(at.checked_sub(1).and_then(|before| line.get(before)))
+        };
+        if is_end(text.get(end)) {
+            let beginnings = (0..line.len()).rev().filter(begins).take(MOST_BEGINNINGS);
+            paths.extend(
+                beginnings.filter_map(|at| line.get(at..)).map(|path| PathBuf::from(OsStr::from_bytes(path))),
+            );
+        }
     }
-    let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"'\"`\\=,;".contains(byte);
-    let words = content.split(is_end).map(|word| Path::new(OsStr::from_bytes(word)));
-    let ours = words.filter(|word| word.is_absolute() && word.file_name() == Some(OsStr::new("ringfence")));
-    ours.filter(|program| program.is_file()).map(Path::to_owned).collect()
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+fn read(settings: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    host::open_regular(settings)?.take(MOST).read_to_end(&mut content)?;
+    Ok(content)
 }
 
 /// The running program, by its real path and by the name it was started with, which can be a link.
@@ -84,4 +111,38 @@ pub(crate) fn tell_where_it_lies() {
 fn in_repository(program: &Path) -> Option<(&Path, PathBuf)> {
     let around = program.ancestors().skip(1).find(|directory| directory.join(".git").exists())?;
     Some((program, around.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_wherever_a_setting_names_it() {
+        for (text, path) in [
+            ("/opt/ringfence hook x", "/opt/ringfence"),
+            (r#"{"command": "HOME='/h' '/opt/ringfence' hook x"}"#, "/opt/ringfence"),
+            (
+                r#"{"command": "HOME='/h' '/home/a b/my tools/ringfence' hook x"}"#,
+                "/home/a b/my tools/ringfence",
+            ),
+            (r#"program = "/home/a=b,c/ringfence""#, "/home/a=b,c/ringfence"),
+        ] {
+            assert!(paths_of_ours(text.as_bytes()).contains(&PathBuf::from(path)), "{text}");
+        }
+        for text in ["", "ringfence", "/opt/ringfence-old", "/opt/ringfence/x", "x/ringfence"] {
+            assert_eq!(paths_of_ours(text.as_bytes()), Vec::<PathBuf>::new(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_settings_does_not_block() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("hooks.json");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+            .unwrap();
+        let (done, waits) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(named_in(&pipe)));
+        assert_eq!(waits.recv_timeout(std::time::Duration::from_secs(10)), Ok(Vec::new()));
+    }
 }

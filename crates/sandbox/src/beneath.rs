@@ -109,26 +109,39 @@ fn flatten(top: &OwnedFd, name: &OsStr, moved: &mut u64) -> io::Result<()> {
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     };
-    for inner in names(&directory)? {
-        // Moving a directory changes what is above it, which takes the right to write it.
-        match own_directory(directory.as_fd(), &inner) {
-            Ok(EntryOwnership::Directory(..)) => loop {
-                *moved += 1;
-                let to = OsString::from(format!(".ringfence-removed-{moved}"));
-                match rustix::fs::renameat_with(&directory, &inner, top, &to, RenameFlags::NOREPLACE) {
-                    Err(Errno::EXIST) => {}
-                    done => break done?,
-                }
-            },
-            Ok(EntryOwnership::Other) => rustix::fs::unlinkat(&directory, &inner, AtFlags::empty())?,
-            Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno.into()),
+    loop {
+        let inner = names(&directory)?;
+        if inner.is_empty() {
+            return Ok(rustix::fs::unlinkat(top, name, AtFlags::REMOVEDIR)?);
+        }
+        for inner in inner {
+            lift(top, &directory, &inner, moved)?;
         }
     }
-    Ok(rustix::fs::unlinkat(top, name, AtFlags::REMOVEDIR)?)
 }
 
-/// The names in a directory. KERNEL: a listing may miss entries while others are removed, so a caller that empties a
+/// Removes an entry of a directory in the top; a directory moves up instead.
+fn lift(top: &OwnedFd, directory: &OwnedFd, name: &OsStr, moved: &mut u64) -> io::Result<()> {
+    // Moving a directory changes what is above it, which takes the right to write it.
+    match own_directory(directory.as_fd(), name) {
+        Ok(EntryOwnership::Directory(..)) => loop {
+            *moved += 1;
+            let to = OsString::from(format!(".ringfence-removed-{moved}"));
+            match rustix::fs::renameat_with(directory, name, top, &to, RenameFlags::NOREPLACE) {
+                Err(Errno::EXIST) => {}
+                done => return Ok(done?),
+            }
+        },
+        Ok(EntryOwnership::Other) => Ok(rustix::fs::unlinkat(directory, name, AtFlags::empty())?),
+        Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Names in a directory that are taken at once: a command can make as many as its disk has room for.
+const MOST_LISTED: usize = 10_000;
+
+/// The first names in a directory. KERNEL: a listing may miss entries while others are removed, so a caller that empties a
 /// directory lists it again until it is empty.
 fn names(directory: &OwnedFd) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
@@ -137,6 +150,9 @@ fn names(directory: &OwnedFd) -> io::Result<Vec<OsString>> {
         let name = entry.file_name().to_bytes();
         if !matches!(name, b"." | b"..") {
             names.push(OsStr::from_bytes(name).to_owned());
+        }
+        if names.len() == MOST_LISTED {
+            break;
         }
     }
     Ok(names)
@@ -386,6 +402,21 @@ mod tests {
         assert!(!bench.home().exists());
         assert_eq!(bench.outside(), 1);
         remove_tree(bench.dir.path(), OsStr::new("home")).unwrap();
+    }
+
+    #[test]
+    fn a_tree_is_removed_however_many_names_are_in_it() {
+        let bench = Bench::new();
+        fs::create_dir_all(bench.home().join("many/below")).unwrap();
+        for number in 0..=MOST_LISTED {
+            fs::write(bench.home().join(format!("many/{number}")), "").unwrap();
+            fs::write(bench.home().join(number.to_string()), "").unwrap();
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let many = rustix::fs::open(bench.home().join("many"), flags, Mode::empty()).unwrap();
+        assert_eq!(names(&many).unwrap().len(), MOST_LISTED);
+        remove_tree(bench.dir.path(), OsStr::new("home")).unwrap();
+        assert!(!bench.home().exists());
     }
 
     /// Deeper than there are descriptors, and with paths longer than the kernel takes.

@@ -5,8 +5,14 @@
 //!
 //! The reader also gives up at a zero byte, where git does not: git reads on and takes every name for a C string, so that
 //! `[core "fsmonitor\0"] bare = x` sets `core.fsmonitor`. No git writes such a file.
+//!
+//! It also gives up where the names of all settings become very long together. A section has one name and any number of settings:
+//! a file of one megabyte could otherwise have names of a hundred gigabytes, in a process that the limits of commands are not for.
 
 use std::ops::Range;
+
+/// The bytes of the names of all settings of a file. Half a million settings have fewer.
+const MOST_NAMED: usize = 16 * 1024 * 1024;
 
 /// One setting: `section.subsection.key`, section and key in lower case, and its value. A key without a value is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +81,8 @@ fn locate_all(content: &[u8]) -> LocatedSettings {
     let mut reader =
         GitConfigReader { rest: content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content), line: 1 };
     let mut config = LocatedSettings::default();
-    let mut stem = (Vec::new(), None);
+    let mut stem: GitSectionHeader = (Vec::new(), None);
+    let mut named = 0;
     loop {
         let start = content.len() - reader.rest.len();
         let Some(byte) = reader.next() else { break };
@@ -86,11 +93,15 @@ fn locate_all(content: &[u8]) -> LocatedSettings {
                 Some(())
             }
             b'[' => reader.header().map(|header| stem = header),
-            byte if byte.is_ascii_alphabetic() => reader.setting(byte).map(|(key, value)| {
-                let (section, subsection) = stem.clone();
-                let end = content.len() - reader.rest.len();
-                config.settings.push((GitSetting { section, subsection, key, value }, start..end));
-            }),
+            byte if byte.is_ascii_alphabetic() => {
+                named += stem.0.len() + stem.1.as_ref().map_or(0, Vec::len);
+                let setting = reader.setting(byte).filter(|_| named <= MOST_NAMED);
+                setting.map(|(key, value)| {
+                    let (section, subsection) = stem.clone();
+                    let end = content.len() - reader.rest.len();
+                    config.settings.push((GitSetting { section, subsection, key, value }, start..end));
+                })
+            }
             _ => None,
         };
         if read.is_none() {
@@ -306,6 +317,20 @@ mod tests {
         };
         let settings = config.settings.iter().map(|setting| (name(setting), setting.value.clone()));
         config.bad.is_none().then(|| settings.collect())
+    }
+
+    /// A section has one name, which each of its settings has too.
+    #[test]
+    fn names_that_are_too_long_together_are_no_configuration() {
+        let with = |section: usize, settings: usize| {
+            locate(format!("[a \"{}\"]\n{}", "x".repeat(section), "b\n".repeat(settings)).as_bytes())
+        };
+        for control in [with(500_000, 10), with(10, 200_000)] {
+            assert_eq!(control.bad, None);
+        }
+        let bomb = with(500_000, 200_000);
+        assert!(bomb.bad.is_some());
+        assert!(bomb.settings.len() < 100, "{}", bomb.settings.len());
     }
 
     #[test]

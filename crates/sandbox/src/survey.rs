@@ -56,8 +56,8 @@ mod walk;
 
 pub(crate) use masks::is_public;
 pub(crate) use root_handle::{
-    EntryType, RootHandle, destination, handle_unlinked, innermost, links_on_the_way, normalized,
-    open_directory, read_small, resolved,
+    EntryType, LONGEST_RESOLVED, RootHandle, destination, handle_unlinked, innermost, links_on_the_way,
+    normalized, open_directory, read_small, resolved,
 };
 pub(crate) use seek::{Candidate, CandidateKind, is_in_version_control, seek};
 pub(crate) use walk::Patience;
@@ -293,12 +293,15 @@ struct Surveyor<'a> {
     found: Vec<RootFindings>,
     notes: Vec<String>,
     hooks_of_user: Vec<PathBuf>,
+    /// For the whole survey: a command can leave few files that take hours, such as a configuration that includes a million others.
+    patience: Patience,
 }
 
 impl<'a> Surveyor<'a> {
     fn new(rules: &'a dyn SurveyRules) -> Self {
         let (grounds, found) = (Vec::new(), Vec::new());
-        Self { rules, grounds, declared: 0, found, notes: Vec::new(), hooks_of_user: Vec::new() }
+        let (notes, hooks_of_user) = (Vec::new(), Vec::new());
+        Self { rules, grounds, declared: 0, found, notes, hooks_of_user, patience: Patience::new() }
     }
 
     fn add(&mut self, path: &Path) -> Result<(), SurveyError> {
@@ -312,7 +315,7 @@ impl<'a> Surveyor<'a> {
     fn sweep(&mut self) -> Result<(), SurveyError> {
         for (index, (ground, found)) in self.grounds.iter().zip(&mut self.found).enumerate() {
             let names = if index < self.declared { MaskNames::of(self.rules) } else { MaskNames::default() };
-            masks::sweep(ground, &names, self.rules, found)?;
+            masks::sweep(ground, &names, self.rules, self.patience, found)?;
         }
         Ok(())
     }
@@ -380,6 +383,7 @@ impl<'a> Surveyor<'a> {
         let (Some(ground), Some(found)) = (self.grounds.get(index), self.found.get_mut(index)) else {
             return Ok(CoverResult::Elsewhere);
         };
+        self.patience.check(&ground.path)?;
         Ok(match ground.probe(&relative)? {
             PathProbe::Link(link) => {
                 let target = root_handle::destination(&ground.path.join(&link));
@@ -412,14 +416,13 @@ impl<'a> Surveyor<'a> {
         let mut notes = self.notes;
         for (ground, mut found) in self.grounds.iter().zip(self.found) {
             candidates.push(std::mem::take(&mut found.candidates));
-            for short in found.shorten(&ground.path) {
-                let path = shown(&ground.path.join(short));
-                notes.push(format!("`{path}` is closed: what has to be held in it is too deep to mount on"));
-            }
-            let closed =
-                found.thin_out(root_findings::MOST_MOUNTS, &never_closed(ground, self.rules.worked_in()));
-            notes.extend(note_of_closed(&ground.path, &closed));
-            let mounts = found.mounts();
+            let shortened = found.shorten(&ground.path);
+            notes.extend(note_of_closed(&ground.path, &shortened, ClosedBecause::Deep));
+            let too_much = |_too_many| SurveyError::TooMuch { path: ground.path.clone() };
+            let kept = never_closed(ground, self.rules.worked_in());
+            let closed = found.thin_out(root_findings::MOST_MOUNTS, &kept).map_err(too_much)?;
+            notes.extend(note_of_closed(&ground.path, &closed, ClosedBecause::Many));
+            let mounts = found.mounts().map_err(too_much)?;
             if mounts > root_findings::MOUNT_CEILING {
                 return Err(SurveyError::TooMany { path: ground.path.clone(), mounts });
             }
@@ -429,20 +432,30 @@ impl<'a> Surveyor<'a> {
     }
 }
 
+/// Why directories are closed as a whole.
+#[derive(Clone, Copy)]
+enum ClosedBecause {
+    Deep,
+    Many,
+}
+
 /// One sentence, however many they are.
-fn note_of_closed(root: &Path, closed: &BTreeSet<PathBuf>) -> Option<String> {
+fn note_of_closed(root: &Path, closed: &BTreeSet<PathBuf>, because: ClosedBecause) -> Option<String> {
     const NAMED: usize = 3;
     let names: Vec<String> =
         closed.iter().take(NAMED).map(|path| format!("`{}`", shown(&root.join(path)))).collect();
-    let (verb, held) = if closed.len() == 1 { ("is", "it holds") } else { ("are", "they hold") };
+    let (verb, held, them) =
+        if closed.len() == 1 { ("is", "it holds", "it") } else { ("are", "they hold", "them") };
+    let why = match because {
+        ClosedBecause::Deep => format!("what has to be held in {them} is too deep to mount on"),
+        ClosedBecause::Many => format!("{held} more hidden and protected files than can be mounted"),
+    };
     let more = match closed.len().saturating_sub(NAMED) {
         0 => String::new(),
         more => format!(" and {more} more directories"),
     };
     let names = names.join(", ");
-    (!names.is_empty()).then(|| {
-        format!("{names}{more} {verb} closed: {held} more hidden and protected files than can be mounted")
-    })
+    (!names.is_empty()).then(|| format!("{names}{more} {verb} closed: {why}"))
 }
 
 /// Directories of `ground` that stay open however much is in them: those that agents work in, with all above them, and the

@@ -19,6 +19,7 @@ use crate::environment::Environment;
 use crate::error;
 use crate::host;
 use crate::output::note;
+use crate::redactor::CliRedactor;
 
 /// What an action requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,11 +72,12 @@ pub(crate) fn require(
     })
 }
 
-/// Records a refused operator action. A failed record does not change the refusal.
+/// Records a refused operator action. A failed record does not change the refusal. The purpose repeats what was typed, which can be
+/// a secret in the place of an id.
 pub(crate) fn record(runtime: &Runtime, refusal: &Refusal, purpose: &str) {
     let event = Event::AuthenticationAttempted {
         principal: here(),
-        purpose: purpose.to_owned(),
+        purpose: CliRedactor::own().clean(purpose),
         refusal: Some(refusal.clone()),
     };
     if let Err(error) = runtime.ledger().append(&event) {

@@ -1,7 +1,6 @@
 //! Detects settings that make Claude Code ignore all hooks, including Ringfence's, at its next look. Until
 //! they are gone, every evaluated call is refused.
 
-use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use serde_json::Value;
 use super::request::HookRequest;
 use crate::args::AgentKind;
 use crate::environment::Environment;
+use crate::host;
 
 const SWITCH: &str = "disableAllHooks";
 /// Larger than any hand-written settings file.
@@ -64,9 +64,7 @@ fn switches_off(path: &Path) -> bool {
 }
 
 fn read(path: &Path) -> Option<Vec<u8>> {
-    // Not a pipe, which might never end.
-    path.metadata().ok().filter(std::fs::Metadata::is_file)?;
     let mut text = Vec::new();
-    File::open(path).ok()?.take(LONGEST + 1).read_to_end(&mut text).ok()?;
+    host::open_regular(path).ok()?.take(LONGEST + 1).read_to_end(&mut text).ok()?;
     Some(text)
 }

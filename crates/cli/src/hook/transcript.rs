@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::host;
+
 /// What contains Codex's commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CodexContainment {
@@ -63,10 +65,8 @@ fn end_of(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Not a pipe: opening it would block until a writer comes.
 fn regular(path: &Path) -> Option<File> {
-    path.metadata().ok().filter(std::fs::Metadata::is_file)?;
-    File::open(path).ok().filter(|file| file.metadata().is_ok_and(|file| file.is_file()))
+    host::open_regular(path).ok()
 }
 
 #[cfg(test)]

@@ -83,3 +83,63 @@ fn long_paths_take_a_bounded_amount_of_memory() {
     remove_all(&world, &"d".repeat(255));
     world.sh("true").expect(0);
 }
+
+/// Writes a git directory in which a file of a megabyte or less has names of gigabytes.
+const BOMBS: &str = r#"
+import os, struct, sys
+for name in ['config', 'index', 'remotes']:
+    os.makedirs(name + '/.git/objects')
+    os.makedirs(name + '/.git/refs')
+    open(name + '/.git/HEAD', 'w').write('ref: refs/heads/main\n')
+open('config/.git/config', 'w').write('[core "' + 'x' * 400000 + '"]\n' + 'a\n' * 40000)
+entry = bytes(60) + struct.pack('>H', 0xfff)
+paths = [entry + b'\0' + b'a' * 400000 + b'\0'] + [entry + b'\1' + bytes([98 + n % 2]) + b'\0' for n in range(9999)]
+open('index/.git/index', 'wb').write(b'DIRC' + struct.pack('>II', 4, len(paths)) + b''.join(paths) + bytes(20))
+os.mkdir('remotes/.git/remotes')
+for number in range(2500):
+    open('remotes/.git/remotes/%d' % number, 'w').close()
+    os.truncate('remotes/.git/remotes/%d' % number, 1 << 20)
+"#;
+
+/// The limits of commands are not for the process that looks at what they leave: its address space is limited here instead.
+#[test]
+fn small_files_with_long_names_take_a_bounded_amount_of_memory() {
+    let world = World::new();
+    world.repository();
+    let limited = |script: &str, bombs: &str| {
+        let mut shell = world.host("sh");
+        shell.args(["-c", "ulimit -v 3000000; exec \"$@\"", "sh"]).arg(crate::testkit::binary());
+        shell.args(["run", "--env", &format!("BOMBS={bombs}"), "--", "sh", "-c", script]);
+        finish(&mut shell, b"")
+    };
+    limited("echo control", "").expect(0);
+    let done = limited("python3 -c \"$BOMBS\"", BOMBS);
+    done.expect(0).says("held.git-config").says("held.git-path").says("held.git-remote");
+    limited("true", "").expect(0);
+}
+
+/// Directories whose depth takes a mount each.
+const CHAINS: &str = "
+import os
+for number in range(40):
+    os.mkdir('c%d' % number)
+    here = os.open('c%d' % number, os.O_RDONLY)
+    for _ in range(900):
+        os.mkdir('a', dir_fd=here)
+        below = os.open('a', os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open('.env', os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+";
+
+#[test]
+fn hidden_files_far_down_do_not_keep_their_owner_from_starting() {
+    let world = World::new();
+    world.repository();
+    finish(world.host("python3").args(["-c", CHAINS]), b"").expect(0);
+    let begun = Instant::now();
+    world.sh("true").expect(0).says("are closed");
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    (0..40).for_each(|number| remove_all(&world, &format!("c{number}")));
+}

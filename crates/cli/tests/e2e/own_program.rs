@@ -156,6 +156,26 @@ fn the_program_that_a_hook_names_cannot_be_replaced() {
     assert!(!checkout.is_whole(), "the control: no hook names it");
 }
 
+/// A hook names its program in quotes, so that a directory on the way can have a blank in its name.
+#[test]
+fn a_program_that_a_hook_names_with_blanks_cannot_be_replaced() {
+    let world = World::new();
+    world.repository();
+    world.write("my tools/ringfence", "program");
+    let settings = world.home.join(".claude/settings.json");
+    fs::create_dir(world.home.join(".claude")).unwrap();
+    let replace = || {
+        world.sh("printf x >'my tools/ringfence'; rm -f 'my tools/ringfence'; true").expect(0);
+        world.read("my tools/ringfence")
+    };
+    let program = world.workspace.join("my tools/ringfence");
+    let hook = format!("HOME='/h' '{}' hook claude-code || exit 2", program.display());
+    fs::write(&settings, serde_json::json!({ "hooks": [{ "command": hook }] }).to_string()).unwrap();
+    assert_eq!(replace().as_deref(), Some("program"));
+    fs::remove_file(&settings).unwrap();
+    assert_eq!(replace(), None, "control: a program that nothing names");
+}
+
 #[test]
 fn where_it_cannot_be_held_there_is_no_session() {
     let checkout = Checkout::new();

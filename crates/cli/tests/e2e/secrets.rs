@@ -267,6 +267,24 @@ fn a_value_in_place_of_a_name_reaches_neither_the_terminal_nor_the_ledger() {
 }
 
 /// S000-44, S000-48: a workspace names no secret, whatever it writes into its policy.
+/// An answer that is refused is recorded with what was to be answered, which is a word that somebody typed.
+#[test]
+fn a_value_in_place_of_an_approval_does_not_reach_the_ledger() {
+    const WORD: &str = "zQ8vK3mT7pL2xW9rB5nYh4";
+    let world = World::new();
+    let approve = || finish(world.ringfence().args(["approvals", "approve", WORD]), b"");
+    world.sh("true").expect(0);
+    approve();
+    let known = || files_with(&world.state, WORD).len();
+    assert_ne!(known(), 0, "control: a word that is no secret is recorded");
+    let world = World::new();
+    secret(&world, &["set", "KEY"], WORD.as_bytes()).expect(0);
+    world.sh("true").expect(0);
+    finish(world.ringfence().args(["approvals", "approve", WORD]), b"");
+    assert_eq!(files_with(&world.state, WORD), Vec::<PathBuf>::new());
+    assert!(kinds(&world).contains(&"authentication-attempted".to_owned()));
+}
+
 #[test]
 fn a_workspace_can_not_ask_for_secrets() {
     let world = World::new();

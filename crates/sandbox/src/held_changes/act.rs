@@ -255,7 +255,7 @@ fn make_listable(parent: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
 }
 
 /// Gives the owner of an open directory every right in it.
-fn open_up(directory: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(super) fn open_up(directory: BorrowedFd<'_>) -> Result<(), Errno> {
     let mode = Mode::from_raw_mode(rustix::fs::fstat(directory)?.st_mode & 0o7777) | Mode::RWXU;
     // A descriptor that only names a directory has no chmod of its own.
     let path = format!("/proc/self/fd/{}", directory.as_raw_fd());

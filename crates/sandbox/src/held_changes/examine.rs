@@ -209,11 +209,11 @@ impl Open {
         own || rustix::fs::accessat(&self.fd, name, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
     }
 
-    /// What is in the files with these names, as one.
+    /// What is in the files with these names, as one. A digest of each: together they can be as large as a command likes.
     fn contents(&self, mut names: Vec<OsString>) -> Vec<u8> {
         names.sort();
         let content = |name: &OsString| self.identity(self.fd.as_fd(), name).unwrap_or_default();
-        names.iter().flat_map(|name| [name.as_bytes(), b"\0", &content(name), b"\0"].concat()).collect()
+        names.iter().flat_map(|name| Print::of(&[name.as_bytes(), &content(name)]).bytes()).collect()
     }
 
     fn read(&self, name: impl AsRef<OsStr>) -> Option<Vec<u8>> {
@@ -276,6 +276,12 @@ impl<'s> Examiner<'s> {
         self.kept <= MOST_FOUND
     }
 
+    /// Whether the time for a look has run out. One candidate can have more than its share: what ends for this reason is an error
+    /// at the next [`Self::check`].
+    fn is_over(&self) -> bool {
+        self.scene.patience.check(Path::new("")).is_err()
+    }
+
     fn candidate(&mut self, ground: usize, candidate: &Candidate) {
         let relative = &candidate.relative;
         match candidate.kind {
@@ -289,7 +295,7 @@ impl<'s> Examiner<'s> {
     }
 
     fn note(&mut self, finding: Finding) {
-        let bytes = size_of::<Finding>() + finding.directory.as_os_str().len() + finding.name.len();
+        let bytes = size_of::<Finding>() + finding.bytes();
         if self.has_room() && self.findings.insert(finding) {
             self.kept += bytes;
         }
@@ -425,9 +431,10 @@ impl<'s> Examiner<'s> {
         let path = directory.absolute.join(name);
         for (setting, _) in located.settings.iter().filter(|(known, _)| !settings::is_harmless(known, &place))
         {
-            // Its reader may sit at a terminal.
-            let shown = ByteString::from(setting.name().as_str()).display();
-            let kind = FindingKind::Setting { name: shown };
+            if self.is_over() {
+                return;
+            }
+            let kind = FindingKind::Setting { name: shown_name(setting) };
             let print = setting_print(&path, setting);
             self.note(Finding { print, ..directory.finding(name, kind, b"") });
             // A setting that came from inside is taken out, and then leads nowhere.
@@ -745,6 +752,16 @@ fn is_customary(directory: &Open, name: &OsStr) -> bool {
         b"HEAD" => is_ref,
         b"lock" | b"wlock" => of_mercurial(),
         _ => false,
+    }
+}
+
+/// Its reader may sit at a terminal, and the name of a section can be as long as the file.
+fn shown_name(setting: &GitSetting) -> String {
+    const LONGEST: usize = 200;
+    let name = ByteString::from(setting.name().as_str()).display();
+    match name.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", name.get(..end).unwrap_or_default()),
+        None => name,
     }
 }
 

@@ -25,6 +25,10 @@ impl Print {
         print.iter_mut().zip(digest.finalize()).for_each(|(byte, digest)| *byte = digest);
         Self(print)
     }
+
+    pub(super) fn bytes(self) -> [u8; 16] {
+        self.0
+    }
 }
 
 /// Findings that were there before anything ran: the host's own.
@@ -45,6 +49,15 @@ impl Finding {
     pub(super) fn path(&self, grounds: &[RootHandle]) -> PathBuf {
         let root = grounds.get(self.ground).map(|ground| ground.path.as_path()).unwrap_or(Path::new(""));
         root.join(&self.directory).join(&self.name)
+    }
+
+    /// What it takes in memory besides itself.
+    pub(super) fn bytes(&self) -> usize {
+        let setting = match &self.kind {
+            FindingKind::Setting { name } => name.len(),
+            FindingKind::Entry(_) | FindingKind::Closed => 0,
+        };
+        self.directory.as_os_str().len() + self.name.len() + setting
     }
 
     pub(super) fn place(&self) -> (usize, PathBuf, OsString) {

@@ -10,6 +10,9 @@ use std::path::Path;
 
 /// Larger indexes are not read, and so not trusted. A million files have about 100 MB.
 pub(super) const MAX_INDEX: u64 = 256 * 1024 * 1024;
+/// The bytes of all paths of an index, which an index of version 4 writes shorter than they are: each can begin as the one before.
+/// Two million files have about 200 MB. More are not read, and so not trusted: a small file could have paths that take days.
+const MOST_PATHS: usize = 512 * 1024 * 1024;
 
 /// How long the name of an object is in a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +108,10 @@ fn is_plain_name(name: &[u8]) -> bool {
 
 /// Whether some file system takes a name for `.git`, by git's own rules.
 fn is_git(name: &[u8]) -> bool {
+    // Most names begin otherwise, and what is ignored is not ASCII.
+    if name.first().is_some_and(|first| first.is_ascii() && !b".gG".contains(first)) {
+        return false;
+    }
     let ignored = |c: &char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
     let folded: String = String::from_utf8_lossy(name).chars().filter(|c| !ignored(c)).collect();
     let first =
@@ -120,6 +127,8 @@ struct IndexEntries<'c> {
     left: u32,
     at: usize,
     name: Vec<u8>,
+    /// The bytes of all names so far.
+    named: usize,
     /// Where each entry begins, and whether its name needs the one before.
     starts: Vec<(usize, NameForm)>,
 }
@@ -150,6 +159,7 @@ impl<'c> IndexEntries<'c> {
             left,
             at: 12,
             name: Vec::new(),
+            named: 0,
             starts: Vec::new(),
         })
     }
@@ -177,7 +187,8 @@ impl<'c> IndexEntries<'c> {
         };
         self.name.truncate(kept);
         self.name.extend_from_slice(rest.get(..fresh)?);
-        if !is_plain_path(&self.name) {
+        self.named += self.name.len();
+        if self.named > MOST_PATHS || !is_plain_path(&self.name) {
             return None;
         }
         let end = at + fresh;
@@ -309,6 +320,31 @@ mod tests {
         }
         assert_eq!(checked_index(b"", ObjectFormat::Sha1), None);
         assert_eq!(checked_index(&index(b"a")[..70], ObjectFormat::Sha1), None, "cut off");
+    }
+
+    /// In version 4 each path begins as the one before.
+    fn compressed(first: usize, entries: u32) -> Vec<u8> {
+        let mut out = b"DIRC\0\0\0\x04".to_vec();
+        out.extend(entries.to_be_bytes());
+        for number in 0..entries {
+            out.extend([0; 40 + 20]);
+            out.extend(IndexEntries::LENGTH.to_be_bytes());
+            match number {
+                0 => out.extend([b"\0", &vec![b'a'; first][..], b"\0"].concat()),
+                _ => out
+                    .extend([b"\x01".as_slice(), if number % 2 == 0 { b"b" } else { b"c" }, b"\0"].concat()),
+            }
+        }
+        out.extend([0; 20]);
+        out
+    }
+
+    #[test]
+    fn a_small_index_with_long_paths_is_not_trusted_and_takes_no_hours() {
+        assert_eq!(checked_index(&compressed(5000, 50), ObjectFormat::Sha1), Some(Vec::new()), "control");
+        let begun = std::time::Instant::now();
+        assert_eq!(checked_index(&compressed(4 << 20, 300_000), ObjectFormat::Sha1), None);
+        assert!(begun.elapsed().as_secs() < 100, "{:?}", begun.elapsed());
     }
 
     /// Git starts at the places that the tables name, not behind the entry before.

@@ -3,16 +3,19 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use ringfence_types::{ByteString, HeldChange, RuleId};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::act::open_up;
 use super::finding::{AcceptedPrints, Print};
 use super::{ClearedEnd, LOOK_AT_MOST, Places};
-use crate::survey::RootHandle;
+use crate::survey::{RootHandle, SurveyError, handle_unlinked};
 
 const EXTENSION: &str = "watch";
 /// One session at a time writes down what was there before it.
@@ -57,18 +60,19 @@ impl Record {
         })
     }
 
-    /// Roots that are gone, or replaced by others, need no look.
-    fn places(self) -> Places {
+    /// Roots that are gone, or replaced by others, need no look. One that its commands have closed is opened again.
+    fn places(self) -> Result<Places, SurveyError> {
         let path = |bytes: &ByteString| bytes.as_path().to_owned();
-        Places {
-            grounds: self.roots.iter().filter_map(RootRecord::open).collect(),
+        let grounds = self.roots.iter().filter_map(|root| root.open().transpose());
+        Ok(Places {
+            grounds: grounds.collect::<Result<_, _>>()?,
             outside: self.outside.iter().map(path).collect(),
             visible: self.visible.iter().map(path).collect(),
             fixed: self.fixed.iter().map(path).collect(),
             hooks_of_user: self.hooks_of_user.iter().map(path).collect(),
             accepted: self.accepted,
             at_most: LOOK_AT_MOST,
-        }
+        })
     }
 
     /// Whether this session can have made what is at `path`.
@@ -80,10 +84,29 @@ impl Record {
 }
 
 impl RootRecord {
-    fn open(&self) -> Option<RootHandle> {
-        let ground = RootHandle::open(self.path.as_path()).ok()?;
-        let same = rustix::fs::fstat(&ground.fd).is_ok_and(|stat| stat.st_ino == self.inode);
-        same.then_some(ground)
+    /// `None` where it is gone. A root that is there and cannot be opened is an error: what is in it would count as the host's own
+    /// from then on, and a command can take the permissions of its root away.
+    fn open(&self) -> Result<Option<RootHandle>, SurveyError> {
+        let path = self.path.as_path();
+        let failed = |errno: Errno| SurveyError::Io {
+            action: "open",
+            path: path.to_owned(),
+            source: io::Error::from(errno),
+        };
+        let top = match handle_unlinked(path) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            top => top.map_err(failed)?,
+        };
+        let stat = rustix::fs::fstat(&top).map_err(failed)?;
+        if stat.st_ino != self.inode || FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            return Ok(None);
+        }
+        if stat.st_mode & 0o700 != 0o700 && stat.st_uid == rustix::process::geteuid().as_raw() {
+            open_up(top.as_fd()).map_err(failed)?;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&top, ".", flags, Mode::empty()).map_err(failed)?;
+        Ok(Some(RootHandle { path: path.to_owned(), fd }))
     }
 }
 
@@ -196,7 +219,14 @@ pub(crate) fn repair(registry: &Path) -> Vec<HeldChange> {
             journal.end();
             continue;
         };
-        let cleared = record.places().clear();
+        let cleared = match record.places() {
+            Ok(places) => places.clear(),
+            Err(error) => {
+                changes.push(closed_root(&error));
+                journal.leave();
+                continue;
+            }
+        };
         changes.extend(cleared.changes);
         match cleared.end {
             ClearedEnd::Clean => journal.end(),
@@ -204,6 +234,19 @@ pub(crate) fn repair(registry: &Path) -> Vec<HeldChange> {
         }
     }
     changes
+}
+
+/// The journal stays, so that no session takes what is there for the host's own.
+fn closed_root(error: &SurveyError) -> HeldChange {
+    let path = match error {
+        SurveyError::Io { path, .. } => ByteString::from(path.as_path()),
+        _ => ByteString::default(),
+    };
+    let what = format!(
+        "what a session that was killed left could not be looked at: {}; make it readable for its owner",
+        ringfence_types::chain(error)
+    );
+    HeldChange { path, rule: RuleId::HeldUnfinished.into(), what, kept: None }
 }
 
 /// One that cannot be read does not say where to look, so the operator has to.

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use ringfence_types::HeldChange;
@@ -470,6 +470,40 @@ mod journals {
         assert_eq!(repair(replaced.registry.path()), Vec::new(), "another directory in its place");
     }
 
+    /// A command can close the root that it works in. Its owner opens it again, and may do so after another session has started.
+    #[test]
+    fn a_root_that_was_closed_is_looked_at_all_the_same() {
+        let left = left();
+        let config = left.tree.repository("a/w/x.git").join("config");
+        fs::write(&config, EVIL).unwrap();
+        let close = |mode| fs::set_permissions(&left.root, fs::Permissions::from_mode(mode)).unwrap();
+        close(0o000);
+        assert_eq!(repair(left.registry.path()).len(), 1);
+        assert_eq!(journals(&left), 0);
+        close(0o700);
+        assert_eq!(fs::read_to_string(config).unwrap(), "[core]\n\tbare = false\n\t\n");
+    }
+
+    /// Root finds no directory closed.
+    #[test]
+    fn a_root_that_cannot_be_reached_keeps_its_journal() {
+        let left = left();
+        let above = left.tree.root.join("a");
+        fs::write(left.tree.repository("a/w/x.git").join("config"), EVIL).unwrap();
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o000)).unwrap();
+        let changes = repair(left.registry.path());
+        let kept = journals(&left);
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o700)).unwrap();
+        match rustix::process::geteuid().is_root() {
+            true => assert_eq!((changes[0].rule.as_str(), kept), ("held.git-config", 0)),
+            false => {
+                assert_eq!((changes[0].rule.as_str(), kept), ("held.unfinished", 1));
+                assert_eq!(repair(left.registry.path()).len(), 1, "the next start looks");
+                assert_eq!(journals(&left), 0);
+            }
+        }
+    }
+
     #[test]
     fn what_a_session_may_have_made_is_not_the_hosts() {
         let left = left();
@@ -493,6 +527,28 @@ mod journals {
         }
         assert_eq!(repair(left.registry.path())[0].rule, "held.unfinished");
         assert_eq!(repair(left.registry.path()), Vec::new());
+    }
+}
+
+/// Git takes a path of any length apart and follows it; to do the same would take minutes.
+#[test]
+fn a_worktree_at_the_end_of_a_very_long_path_is_held() {
+    let way = |turns: usize| format!("{}../elsewhere/.git\n", "x/../".repeat(turns));
+    for (turns, held) in [(3, 0), (200_000, 1)] {
+        let tree = Tree::new();
+        let git = tree.repository("a.git");
+        fs::create_dir(git.join("x")).unwrap();
+        fs::write(git.join("commondir"), ".\n").unwrap();
+        fs::create_dir(tree.root.join("elsewhere")).unwrap();
+        fs::write(git.join("gitdir"), way(turns)).unwrap();
+        let begun = std::time::Instant::now();
+        let changes = tree.clear();
+        assert_eq!(
+            changes.iter().filter(|change| change.rule == "held.git-pointer").count(),
+            held,
+            "{changes:?}"
+        );
+        assert!(begun.elapsed().as_secs() < 60);
     }
 }
 

@@ -396,7 +396,9 @@ impl GitSurvey<'_, '_> {
         let Some((index, relative)) = super::root_handle::innermost(&self.surveyor.grounds, path) else {
             return Ok(None);
         };
-        self.surveyor.grounds.get(index).map(|ground| ground.probe(&relative)).transpose()
+        let Some(ground) = self.surveyor.grounds.get(index) else { return Ok(None) };
+        self.surveyor.patience.check(&ground.path)?;
+        ground.probe(&relative).map(Some)
     }
 }
 

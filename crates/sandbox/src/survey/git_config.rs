@@ -62,15 +62,24 @@ pub(super) fn redacted(content: &[u8]) -> Option<Vec<u8>> {
 fn logical_lines(content: &[u8]) -> Vec<Vec<u8>> {
     let mut out: Vec<Vec<u8>> = Vec::new();
     let mut joining = false;
+    let mut comment = CommentSearch::default();
     for line in content.split_inclusive(|byte| *byte == b'\n') {
         match out.last_mut() {
             Some(last) if joining => last.extend_from_slice(line),
-            _ => out.push(line.to_vec()),
+            _ => {
+                comment = CommentSearch::in_line(line);
+                out.push(line.to_vec());
+            }
         }
         let Some(last) = out.last_mut() else { continue };
-        joining = ends_in_backslash(last) && !ends_in_comment(last);
+        // What was joined before ends in an even number of them.
+        if !ends_in_backslash(line) {
+            joining = false;
+            continue;
+        }
+        let kept = last.trim_ascii_end().len().saturating_sub(1);
+        joining = !comment.is_begun_in(last.get(..kept).unwrap_or_default());
         if joining {
-            let kept = last.trim_ascii_end().len().saturating_sub(1);
             last.truncate(kept);
         }
     }
@@ -81,21 +90,34 @@ fn is_comment(line: &[u8]) -> bool {
     matches!(line.trim_ascii_start().first(), Some(b'#' | b';'))
 }
 
-/// Whether the line ends inside a comment that began after a value.
-fn ends_in_comment(line: &[u8]) -> bool {
-    let trimmed = line.trim_ascii_start();
-    let rest = header(trimmed).map_or(trimmed, |(_, after)| after);
-    let mut quoted = false;
-    let mut bytes = rest.iter();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => quoted = !quoted,
-            b'#' | b';' if !quoted => return true,
-            b'\\' => drop(bytes.next()),
-            _ => {}
-        }
+/// Looks for the beginning of a comment after a value. It goes on where it was: a line can be joined from any number of lines, and
+/// time would grow with the square of it.
+#[derive(Default)]
+struct CommentSearch {
+    at: usize,
+    quoted: bool,
+}
+
+impl CommentSearch {
+    /// Behind the header of a section. None goes on in the next line.
+    fn in_line(line: &[u8]) -> Self {
+        let trimmed = line.trim_ascii_start();
+        let rest = header(trimmed).map_or(trimmed, |(_, after)| after);
+        Self { at: line.len() - rest.len(), quoted: false }
     }
-    false
+
+    fn is_begun_in(&mut self, line: &[u8]) -> bool {
+        while let Some(byte) = line.get(self.at) {
+            match byte {
+                b'"' => self.quoted = !self.quoted,
+                b'#' | b';' if !self.quoted => return true,
+                b'\\' => self.at += 1,
+                _ => {}
+            }
+            self.at += 1;
+        }
+        false
+    }
 }
 
 fn ends_in_backslash(line: &[u8]) -> bool {
@@ -278,6 +300,17 @@ mod tests {
             let clean = clean(text).unwrap_or_else(|| panic!("left alone: {text}"));
             assert!(!clean.contains("SECRET") && !clean.contains("RET@"), "{clean}");
             assert!(clean.contains("redacted"), "{clean}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_many_lines_takes_no_hours() {
+        let joined = |lines: usize| ["[user]\n\tname = ", &"a\\\n".repeat(lines), "b # \\\n[x]\n"].concat();
+        assert_eq!(logical_lines(joined(3).as_bytes())[1], b"\tname = aaab # \\\n", "control");
+        for text in [joined(300_000), format!("[a]\nb = {}", "\\\\\\\n".repeat(200_000))] {
+            let begun = std::time::Instant::now();
+            assert_eq!(clean(&text), None);
+            assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
         }
     }
 

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, Stat};
 use super::root_findings::RootFindings;
 use super::root_handle::{RootHandle, destination, innermost, links_on_the_way, read_small};
 use super::seek::{self, Candidate, CandidateKind};
-use super::walk::{WalkEntry, WalkShield, WalkVisitor, walk};
+use super::walk::{Patience, WalkEntry, WalkShield, WalkVisitor, walk};
 use super::{SurveyError, SurveyRules, Surveyor, public_file};
 
 /// Names that matter during the walk.
@@ -38,9 +38,11 @@ pub(super) fn sweep(
     ground: &RootHandle,
     names: &MaskNames<'_>,
     rules: &dyn SurveyRules,
+    patience: Patience,
     found: &mut RootFindings,
 ) -> Result<(), SurveyError> {
-    for sweep in walk(ground, || MaskWalk { ground, names, rules, found: RootFindings::default() })? {
+    for sweep in walk(ground, patience, || MaskWalk { ground, names, rules, found: RootFindings::default() })?
+    {
         found.absorb(sweep.found);
     }
     Ok(())
@@ -202,7 +204,7 @@ pub(super) fn close_parts(surveyor: &mut Surveyor<'_>, closed: &[&Path]) -> Resu
             };
             found.listing_lies = true;
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-                found.shared.extend(linked_files(part)?);
+                found.shared.extend(linked_files(part, surveyor.patience)?);
                 found.close(relative.to_owned());
             } else {
                 found.shared.extend((stat.st_nlink > 1).then(|| identity(&stat)));
@@ -225,9 +227,11 @@ pub(super) fn add_targets_and_aliases(surveyor: &mut Surveyor<'_>) -> Result<(),
     }
     let listing_lies = surveyor.found.iter().any(|found| found.listing_lies);
     let inodes: HashSet<u64> = shared.iter().map(|(_, inode)| *inode).collect();
+    let patience = surveyor.patience;
     for (ground, found) in surveyor.grounds.iter().zip(&mut surveyor.found) {
         let aliases = || HardLinkFinder { shared: &shared, inodes: &inodes, listing_lies, names: Vec::new() };
-        for (name, identity) in walk(ground, aliases)?.into_iter().flat_map(|aliases| aliases.names) {
+        for (name, identity) in walk(ground, patience, aliases)?.into_iter().flat_map(|aliases| aliases.names)
+        {
             if masked.contains(&identity) { found.mask(name) } else { found.protect(name) }
         }
     }
@@ -237,13 +241,14 @@ pub(super) fn add_targets_and_aliases(surveyor: &mut Surveyor<'_>) -> Result<(),
 /// A read-only bind guards a name, not the file: the same file under another name would be writable.
 fn protected_with_other_names(surveyor: &mut Surveyor<'_>) -> Result<BTreeSet<InodeKey>, SurveyError> {
     let mut shared = BTreeSet::new();
+    let patience = surveyor.patience;
     for (ground, found) in surveyor.grounds.iter().zip(&mut surveyor.found) {
         for path in found.protected().cloned().collect::<Vec<_>>() {
             let Some(stat) = ground.stat(&path)? else { continue };
             if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
                 shared.extend((stat.st_nlink > 1).then(|| identity(&stat)));
             } else {
-                shared.extend(linked_files(&ground.path.join(&path))?);
+                shared.extend(linked_files(&ground.path.join(&path), patience)?);
             }
         }
     }
@@ -255,9 +260,9 @@ fn protected_with_other_names(surveyor: &mut Surveyor<'_>) -> Result<BTreeSet<In
 }
 
 /// Files in a directory that have another name somewhere.
-fn linked_files(directory: &Path) -> Result<Vec<InodeKey>, SurveyError> {
+fn linked_files(directory: &Path, patience: Patience) -> Result<Vec<InodeKey>, SurveyError> {
     let Ok(inside) = RootHandle::open(directory) else { return Ok(Vec::new()) };
-    Ok(walk(&inside, LinkedFiles::default)?.into_iter().flat_map(|files| files.found).collect())
+    Ok(walk(&inside, patience, LinkedFiles::default)?.into_iter().flat_map(|files| files.found).collect())
 }
 
 #[derive(Default)]
@@ -306,7 +311,7 @@ fn add_targets(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
         let Some(stat) = ground.stat(&relative)? else { continue };
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             if closed.contains(&target) && !relative.as_os_str().is_empty() {
-                found.shared.extend(linked_files(&target)?);
+                found.shared.extend(linked_files(&target, surveyor.patience)?);
                 found.listing_lies = true;
                 found.close(relative);
             }

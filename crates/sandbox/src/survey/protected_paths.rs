@@ -150,7 +150,7 @@ fn hold(surveyor: &mut Surveyor<'_>, place: ProtectedPath, links: usize) -> Resu
 
 /// What may be changed in the directories that are held with exceptions.
 fn find_openings(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
-    let rules = surveyor.rules;
+    let (rules, patience) = (surveyor.rules, surveyor.patience);
     for (ground, found) in surveyor.grounds.iter().zip(&mut surveyor.found).take(surveyor.declared) {
         for opened in rules.opened() {
             found.open(opened.clone());
@@ -158,7 +158,7 @@ fn find_openings(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
         for directory in std::mem::take(&mut found.excepted) {
             let Ok(inside) = RootHandle::open(&ground.path.join(&directory)) else { continue };
             let openings = || OpenExceptions { rules, directory: &directory, open: Vec::new() };
-            for visitor in walk(&inside, openings)? {
+            for visitor in walk(&inside, patience, openings)? {
                 visitor.open.into_iter().for_each(|path| found.open(path));
             }
         }

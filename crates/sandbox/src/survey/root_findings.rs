@@ -13,8 +13,17 @@ const MAX_PATH: usize = 4095;
 pub(super) const MOST_MOUNTS: usize = 32768;
 /// The mounts of a root, after that, with which a start takes seconds. Beyond it no sandbox is made.
 pub(super) const MOUNT_CEILING: usize = 49152;
+/// The deepest path that is held by itself. Each directory above one is a mount too: a few hundred files far down would otherwise
+/// be a million mounts, and to say so would take hours. People's work is less deep.
+const DEEPEST: usize = 128;
+/// The bytes of all paths that need a mount.
+const MOST_MOUNTED: usize = 256 * 1024 * 1024;
 /// The bytes of all files of a root that are shown with other content. Those beyond are hidden.
 const MOST_REWRITTEN: usize = 64 * 1024 * 1024;
+
+/// The paths that need mounts take too much memory.
+#[derive(Debug)]
+pub(super) struct TooManyNames;
 
 #[derive(Debug, Default)]
 pub(super) struct RootFindings {
@@ -150,11 +159,15 @@ impl RootFindings {
 
     /// Closes directories as a whole until not more than `most` mounts are left, as few as are enough, and the last of them as
     /// narrow as is enough. Returns them. No directory of `kept` is closed, nor what lies directly in the root.
-    pub(super) fn thin_out(&mut self, most: usize, kept: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
-        let weights = self.weights();
-        let total = weights.values().filter(|weight| **weight > 0).count();
+    pub(super) fn thin_out(
+        &mut self,
+        most: usize,
+        kept: &BTreeSet<PathBuf>,
+    ) -> Result<BTreeSet<PathBuf>, TooManyNames> {
+        let weights = self.weights()?;
         let mut closed = BTreeSet::new();
-        let Some(mut excess) = total.checked_sub(most).filter(|excess| *excess > 0) else { return closed };
+        let excess = weights.len().checked_sub(most).filter(|excess| *excess > 0);
+        let Some(mut excess) = excess else { return Ok(closed) };
         for (path, weight) in frontier(&weights, kept) {
             let gain = weight - 1;
             if gain >= excess {
@@ -166,32 +179,51 @@ impl RootFindings {
         }
         self.closed.extend(closed.iter().cloned());
         self.drop_hidden();
-        closed
+        Ok(closed)
     }
 
     /// How many mounts are needed now.
-    pub(super) fn mounts(&self) -> usize {
-        self.weights().len()
+    pub(super) fn mounts(&self) -> Result<usize, TooManyNames> {
+        Ok(self.mounted()?.len())
+    }
+
+    /// Every path that needs a mount: what is held, and the directories above it.
+    fn mounted(&self) -> Result<BTreeSet<PathBuf>, TooManyNames> {
+        let mut mounted: BTreeSet<PathBuf> = BTreeSet::new();
+        let mut bytes = 0;
+        for path in self.held_one_by_one().chain(&self.pins) {
+            let new = |above: &&Path| !above.as_os_str().is_empty() && !mounted.contains(*above);
+            let added: Vec<PathBuf> = path.ancestors().take_while(new).map(Path::to_owned).collect();
+            bytes += added.iter().map(|path| path.as_os_str().len()).sum::<usize>();
+            if bytes > MOST_MOUNTED {
+                return Err(TooManyNames);
+            }
+            mounted.extend(added);
+        }
+        Ok(mounted)
     }
 
     /// How many mounts each path needs with all that is in it: one for itself, as what is held or as a directory above it.
-    fn weights(&self) -> BTreeMap<PathBuf, usize> {
-        let mut weights: BTreeMap<PathBuf, usize> = BTreeMap::new();
-        let pinned = self.pins.iter();
-        for path in self.held_one_by_one().chain(pinned) {
-            let new = |above: &&Path| !above.as_os_str().is_empty() && !weights.contains_key(*above);
-            let added: Vec<PathBuf> = path.ancestors().take_while(new).map(Path::to_owned).collect();
-            weights.extend(added.into_iter().map(|path| (path, 0)));
+    fn weights(&self) -> Result<BTreeMap<PathBuf, usize>, TooManyNames> {
+        let paths: Vec<PathBuf> = self.mounted()?.into_iter().collect();
+        let mut weights = vec![1; paths.len()];
+        // What is in a directory comes right behind it. From the end, each is whole when it is added to what is above it.
+        let mut above: Vec<usize> = Vec::new();
+        let mut parents = vec![None; paths.len()];
+        for (index, (path, parent)) in paths.iter().zip(&mut parents).enumerate() {
+            while above.pop_if(|last| !paths.get(*last).is_some_and(|last| path.starts_with(last))).is_some()
+            {
+            }
+            *parent = above.last().copied();
+            above.push(index);
         }
-        let paths: Vec<PathBuf> = weights.keys().cloned().collect();
-        for path in &paths {
-            for above in path.ancestors() {
-                if let Some(weight) = weights.get_mut(above) {
-                    *weight += 1;
-                }
+        for (index, parent) in parents.iter().enumerate().rev() {
+            let own = weights.get(index).copied().unwrap_or_default();
+            if let Some(weight) = parent.and_then(|parent| weights.get_mut(parent)) {
+                *weight += own;
             }
         }
-        weights
+        Ok(paths.into_iter().zip(weights).collect())
     }
 
     fn held_one_by_one(&self) -> impl Iterator<Item = &PathBuf> {
@@ -241,11 +273,13 @@ impl RootFindings {
         beneath(&self.protected, path)
     }
 
-    /// Nothing can be mounted on a path that the kernel does not take at once, so that the nearest directory above it that it does
-    /// take stands for it: hidden for what is hidden, read-only for what must not change. Returns those directories.
+    /// Nothing can be mounted on a path that the kernel does not take at once, and nothing is on one that is very deep, so that the
+    /// nearest directory above that is neither stands for it: hidden for what is hidden, read-only for what must not change. Returns
+    /// those directories.
     pub(super) fn shorten(&mut self, root: &Path) -> BTreeSet<PathBuf> {
         let longest = MAX_PATH.saturating_sub(root.as_os_str().len() + 1);
-        let fits = |path: &Path| path.as_os_str().len() <= longest;
+        let fits =
+            |path: &Path| path.as_os_str().len() <= longest && path.components().nth(DEEPEST).is_none();
         let above = |path: &PathBuf| path.ancestors().find(|above| fits(above)).map(Path::to_owned);
         let hidden: Vec<PathBuf> = [&mut self.masks, &mut self.closed]
             .into_iter()
@@ -266,6 +300,8 @@ impl RootFindings {
         shortened.remove(Path::new(""));
         self.closed.extend(hidden.into_iter().filter(|path| !path.as_os_str().is_empty()));
         self.protected.extend(held.into_iter().filter(|path| !path.as_os_str().is_empty()));
+        // What is closed is a mount, and each directory above it: they count from here on.
+        self.drop_hidden();
         shortened
     }
 
@@ -436,25 +472,58 @@ mod tests {
     #[test]
     fn the_narrowest_directory_that_is_enough_is_closed() {
         let mut all = found(&[("src/made", 50), ("src/own", 5), ("docs", 5)]);
-        let closed: Vec<PathBuf> = all.thin_out(40, &BTreeSet::new()).into_iter().collect();
+        let closed: Vec<PathBuf> = all.thin_out(40, &BTreeSet::new()).unwrap().into_iter().collect();
         assert_eq!(closed, [PathBuf::from("src/made")]);
         assert_eq!(all.masks.len(), 11, "the closed one and the others");
-        assert!(found(&[("src/made", 50)]).thin_out(102, &BTreeSet::new()).is_empty());
+        assert!(found(&[("src/made", 50)]).thin_out(102, &BTreeSet::new()).unwrap().is_empty());
     }
 
     #[test]
     fn several_are_closed_where_one_is_not_enough_and_none_where_there_is_none() {
-        assert_eq!(found(&[("a", 30), ("b", 30), ("c", 3)]).thin_out(20, &BTreeSet::new()).len(), 2);
+        assert_eq!(found(&[("a", 30), ("b", 30), ("c", 3)]).thin_out(20, &BTreeSet::new()).unwrap().len(), 2);
         let mut flat = RootFindings::default();
         (0..30).for_each(|number| flat.mask(PathBuf::from(format!(".env.{number}"))));
-        assert!(flat.thin_out(10, &BTreeSet::new()).is_empty());
+        assert!(flat.thin_out(10, &BTreeSet::new()).unwrap().is_empty());
+    }
+
+    /// Each directory above something hidden is a mount.
+    #[test]
+    fn a_few_files_far_down_take_neither_memory_nor_hours() {
+        let root = Path::new("/w");
+        let chains = |depth: usize| {
+            let mut found = RootFindings::default();
+            let deep: PathBuf = std::iter::repeat_n("a", depth).collect();
+            (0..400).for_each(|number| found.mask(Path::new(&format!("c{number}")).join(&deep).join(".env")));
+            found
+        };
+        let mut control = chains(20);
+        assert!(control.shorten(root).is_empty());
+        assert!(control.thin_out(MOST_MOUNTS, &BTreeSet::new()).unwrap().is_empty());
+        assert_eq!(control.mounts().unwrap(), 400 * 22);
+        let begun = std::time::Instant::now();
+        let mut all = chains(1900);
+        assert_eq!(all.shorten(root).len(), 400, "closed where it becomes too deep");
+        assert!(!all.thin_out(MOST_MOUNTS, &BTreeSet::new()).unwrap().is_empty());
+        let surveyed = all.finish(root).unwrap();
+        assert!(surveyed.masks.iter().all(|mask| mask.components().count() <= DEEPEST));
+        assert_eq!(surveyed.masks.len(), 400, "each is hidden by itself or with what is around it");
+        assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn paths_that_take_too_much_memory_are_an_error() {
+        let mut found = RootFindings::default();
+        let name = "d".repeat(30);
+        let deep: PathBuf = std::iter::repeat_n(name.as_str(), 120).collect();
+        (0..2000).for_each(|number| found.mask(Path::new(&format!("c{number}")).join(&deep).join(".env")));
+        assert!(found.thin_out(MOST_MOUNTS, &BTreeSet::new()).is_err());
     }
 
     #[test]
     fn what_is_worked_in_stays_open() {
         let kept: BTreeSet<PathBuf> = ["", ".git", "src", "src/.git"].map(PathBuf::from).into();
         let mut all = found(&[(".git/modules", 40), ("src/a", 40), ("src/b", 10)]);
-        let closed = all.thin_out(30, &kept);
+        let closed = all.thin_out(30, &kept).unwrap();
         assert_eq!(
             closed.iter().map(|path| path.to_str().unwrap()).collect::<Vec<_>>(),
             [".git/modules", "src/a"]
@@ -463,7 +532,7 @@ mod tests {
         let mut many = RootFindings::default();
         (0..30000).for_each(|number| many.protect(PathBuf::from(format!("d{number}/.claude"))));
         let begun = std::time::Instant::now();
-        assert_eq!(many.thin_out(40000, &kept).len(), 20000);
-        assert!(many.mounts() <= 40000 && begun.elapsed().as_secs() < 10);
+        assert_eq!(many.thin_out(40000, &kept).unwrap().len(), 20000);
+        assert!(many.mounts().unwrap() <= 40000 && begun.elapsed().as_secs() < 10);
     }
 }

@@ -194,10 +194,17 @@ pub(crate) fn destination(link: &Path) -> PathBuf {
     path
 }
 
+/// The longest path that [`resolved`] follows.
+pub(crate) const LONGEST_RESOLVED: usize = 64 * 1024;
+
 /// Where `path` is when every link in it is followed, as the kernel does it. `None` where that is not known: `..` behind a name
-/// that is missing, a zero byte, more links than the kernel follows. What is missing may become a link to any place.
+/// that is missing, a zero byte, more links than the kernel follows, and a path that no program uses, whose length would take
+/// minutes. What is missing may become a link to any place.
 pub(crate) fn resolved(path: &Path) -> Option<PathBuf> {
     const LINKS: usize = 40;
+    if path.as_os_str().len() > LONGEST_RESOLVED {
+        return None;
+    }
     let mut links = 0;
     let mut missing = false;
     let mut reached = PathBuf::from("/");

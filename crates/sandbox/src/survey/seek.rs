@@ -10,7 +10,7 @@ use rustix::fs::FileType;
 
 use super::SurveyError;
 use super::root_handle::RootHandle;
-use super::walk::{Patience, WalkEntry, WalkShield, WalkVisitor, walk_within};
+use super::walk::{Patience, WalkEntry, WalkShield, WalkVisitor, walk};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Candidate {
@@ -43,7 +43,7 @@ pub(crate) const OTHER_SYSTEMS: [&str; 6] = [".hg", ".sl", ".jj", ".bzr", "_darc
 
 /// All candidates below `ground`.
 pub(crate) fn seek(ground: &RootHandle, patience: Patience) -> Result<Vec<Candidate>, SurveyError> {
-    let visitors = walk_within(ground, patience, Seek::default)?;
+    let visitors = walk(ground, patience, Seek::default)?;
     Ok(visitors.into_iter().flat_map(|visitor| visitor.found).collect())
 }
 

@@ -124,13 +124,6 @@ impl WalkRoom {
 /// directories still to come.
 pub(super) fn walk<V: WalkVisitor>(
     ground: &RootHandle,
-    visitor: impl Fn() -> V,
-) -> Result<Vec<V>, SurveyError> {
-    walk_within(ground, Patience::new(), visitor)
-}
-
-pub(super) fn walk_within<V: WalkVisitor>(
-    ground: &RootHandle,
     patience: Patience,
     visitor: impl Fn() -> V,
 ) -> Result<Vec<V>, SurveyError> {

@@ -11,6 +11,7 @@ use super::line_map::LineBuffer;
 use super::report::ScanReporter;
 use super::{ScanError, ScanSettings};
 use crate::args::ScanArgs;
+use crate::host;
 
 const CHUNK: usize = 256 << 10;
 
@@ -36,10 +37,19 @@ fn standard_input(lens: &ScanSettings, report: &ScanReporter) -> Result<(), Scan
     read(&mut io::stdin().lock(), Path::new("-"), lens, report).map_err(ScanError::Input)
 }
 
+/// What is named can be a pipe.
 fn file(path: &Path, lens: &ScanSettings, report: &ScanReporter) -> Result<(), ScanError> {
+    opened(File::open(path), path, lens, report)
+}
+
+fn opened(
+    file: io::Result<File>,
+    path: &Path,
+    lens: &ScanSettings,
+    report: &ScanReporter,
+) -> Result<(), ScanError> {
     let fault = |source| ScanError::Read { path: path.to_owned(), source };
-    let mut file = File::open(path).map_err(fault)?;
-    read(&mut file, path, lens, report).map_err(fault)
+    read(&mut file.map_err(fault)?, path, lens, report).map_err(fault)
 }
 
 fn directory(path: &Path, scan: &ScanArgs, lens: &ScanSettings, report: &ScanReporter) {
@@ -49,7 +59,10 @@ fn directory(path: &Path, scan: &ScanArgs, lens: &ScanSettings, report: &ScanRep
     walk.build_parallel().run(|| {
         Box::new(|entry| {
             match entry {
-                Ok(entry) if is_file(&entry) => outcome(report, file(entry.path(), lens, report)),
+                Ok(entry) if is_file(&entry) => {
+                    let file = host::open_regular(entry.path());
+                    outcome(report, opened(file, entry.path(), lens, report));
+                }
                 Ok(_) => {}
                 Err(error) => report.failure(&unreadable(path, error)),
             }

@@ -28,7 +28,8 @@ impl Examiner<'_> {
             unresolved.contains(path.as_os_str().as_bytes())
                 && checkouts.iter().all(|checkout| self.is_file_without_links(checkout, path))
         };
-        let is_held = |path: &Path| self.scene.is_fixed_in_a_checkout(path) || !is_open(path);
+        let is_held =
+            |path: &Path| self.is_over() || self.scene.is_fixed_in_a_checkout(path) || !is_open(path);
         if !content.is_some_and(|content| git_paths::is_plain_conflicts(&content, &is_held)) {
             self.note(git.entry(LIST, Reason::Conflicts));
         }

@@ -43,7 +43,8 @@ impl Examiner<'_> {
             lines.map(|line| is_plain(line).then(|| path(line))).collect::<Option<Vec<PathBuf>>>()
         };
         let paths = content.and_then(lines);
-        if paths.as_ref().is_none_or(|paths| paths.iter().any(|path| self.scene.leads_out(path))) {
+        let leads_out = |path: &PathBuf| self.is_over() || self.scene.leads_out(path);
+        if paths.as_ref().is_none_or(|paths| paths.iter().any(leads_out)) {
             self.note(info.entry(FILE, Reason::Alternates));
         }
         paths.unwrap_or_default()

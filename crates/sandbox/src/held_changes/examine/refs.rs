@@ -9,7 +9,7 @@ use rustix::fs::{Dir, FileType};
 use super::super::resume_options::is_plain_ref;
 use super::elsewhere::{LOCATION, linked_worktrees};
 use super::{Examiner, Open, Place, Reason, one_line};
-use crate::survey::{innermost, read_small, resolved};
+use crate::survey::{LONGEST_RESOLVED, innermost, read_small, resolved};
 
 /// The refs beside `refs` that git writes as refs. `FETCH_HEAD` and `MERGE_HEAD` are files of another form to it.
 const ROOT_REFS: [&str; 11] = [
@@ -34,6 +34,9 @@ impl Examiner<'_> {
         while let Some(relative) = ahead.pop() {
             let Some(directory) = Open::at(self.scene, git.ground, &relative) else { continue };
             for (name, kind) in entries(&directory) {
+                if self.is_over() {
+                    return;
+                }
                 match kind {
                     FileType::Directory => ahead.push(relative.join(name)),
                     _ => self.symbolic_ref(&directory, &name),
@@ -91,6 +94,10 @@ impl Examiner<'_> {
     /// What is not there stays as it is: a command has worktrees in its own `/tmp`, and the host those on a disk that it takes
     /// away. The host makes worktrees beside its workspace too, and their `.git` files lead back.
     fn is_foreign_place(&self, git: &Open, path: &Path) -> bool {
+        // Git takes it apart and follows it. No work has such a path.
+        if path.as_os_str().len() > LONGEST_RESOLVED {
+            return true;
+        }
         let is_foreign = |checkout: &Path| match innermost(self.scene.grounds, checkout) {
             Some(_) => self.scene.is_in_repository(checkout),
             None => !leads_back(git, checkout),
