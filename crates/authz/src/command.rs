@@ -17,6 +17,7 @@ mod cd_tracking;
 mod find;
 mod git;
 mod git_content;
+mod linked_names;
 mod network_tools;
 mod operands;
 mod options;

@@ -18,7 +18,7 @@ use crate::policy::Policy;
 use crate::refusal_ext::{RefusalExt as _, refuse};
 pub use families::{EnvFamily, EnvNamePattern, FAMILIES, FamilyOverride};
 pub use rules::{EnvEffect, EnvPattern, EnvPatternError, EnvRule, EnvRuleError, EnvRules};
-pub(crate) use steering_names::{is_harmless, steers};
+pub(crate) use steering_names::{is_foreign_character_set, is_harmless, steers};
 
 /// Passed on from the host where it is set (S000-28). `LC_*` as well.
 pub const INHERITED: &[&str] =
@@ -70,6 +70,19 @@ pub fn base(host: &[(ByteString, ByteString)], attendance: ApproverPresence, rul
     }
     if !variables.iter().any(|(name, _)| name.as_slice() == b"LANG") {
         set(&mut variables, &[("LANG", "C.UTF-8")]);
+    }
+    variables
+}
+
+/// What the host says about its character set, left out where a command is judged by its text and the set could make a shell
+/// read that in another way.
+#[must_use]
+pub fn without_foreign_character_sets(mut variables: EnvVars, policy: &Policy) -> EnvVars {
+    if policy.all().any(|policy| policy.commands == CommandMode::Listed) {
+        variables.retain(|(name, value)| !is_foreign_character_set(name.as_slice(), value.as_slice()));
+        if !variables.iter().any(|(name, _)| name.as_slice() == b"LANG") {
+            set(&mut variables, &[("LANG", "C.UTF-8")]);
+        }
     }
     variables
 }

@@ -189,6 +189,42 @@ fn content(argv: &[String]) -> DecidingInput {
     if elsewhere { DecidingInput::File(program.clone()) } else { DecidingInput::Shown }
 }
 
+/// The arguments of a command that may name the file it executes, the likeliest first: the program itself where it is
+/// called by a path of its own, or the script of an interpreter. Empty where the command line has the code, or names none.
+pub fn executed_words(argv: &[ByteString]) -> Vec<&ByteString> {
+    let Some((program, arguments)) = argv.split_first() else { return Vec::new() };
+    let name = String::from_utf8_lossy(program.as_slice());
+    if !is_one_of(INTERPRETERS, &name) {
+        let is_own = name.contains('/') && !SYSTEM.iter().any(|system| name.starts_with(system));
+        return if is_own { vec![program] } else { Vec::new() };
+    }
+    let code = if is_one_of(SHELLS, &name) { SHELL_CODE } else { CODE };
+    let carries = |word: &ByteString| {
+        let word = String::from_utf8_lossy(word.as_slice());
+        code.iter().any(|option| word == *option || option.starts_with("--") && word.starts_with(option))
+    };
+    let options = arguments.iter().take_while(|word| word.as_slice().starts_with(b"-"));
+    if options.clone().any(carries) {
+        return Vec::new();
+    }
+    let is_first = options.count() == 0;
+    let words = arguments.iter().filter(|word| !word.as_slice().starts_with(b"-"));
+    // Behind an option a word may be its value: only what looks like a file is one.
+    let is_file = |(at, word): &(usize, &ByteString)| {
+        is_first && *at == 0 || word.as_slice().iter().any(|byte| matches!(byte, b'.' | b'/'))
+    };
+    words.enumerate().filter(is_file).map(|(_, word)| word).collect()
+}
+
+/// Options of interpreters behind which the code itself or the name of a module stands, and those that only print.
+const CODE: &[&str] =
+    &["-c", "-e", "-E", "-m", "-p", "-r", "-V", "-h", "--eval", "--print", "--version", "--help"];
+
+const SHELLS: &[&str] = &["ash", "bash", "dash", "ksh", "mksh", "rbash", "sh", "yash", "zsh"];
+
+/// The same of shells, where `-e` is something else.
+const SHELL_CODE: &[&str] = &["-c", "-s", "--version", "--help"];
+
 /// Directories that no workspace writes to.
 const SYSTEM: [&str; 3] = ["/usr/", "/bin/", "/sbin/"];
 

@@ -1,8 +1,9 @@
 //! What the machine says about the names in an action.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Refusal, Root, SecretReach, SecretUse};
+use ringfence_types::{EntryKind, Refusal, Root, SecretReach, SecretUse};
 
 use crate::path_rules::PathRules;
 use crate::paths::PathIntent;
@@ -20,8 +21,19 @@ pub trait HostFacts {
     /// What is at an absolute path, links followed.
     fn kind(&self, path: &Path) -> PathKind;
 
+    /// What a directory holds, links followed on the way to it. Empty where there is no such directory, or where what it holds
+    /// is not known. `None`: it holds more than `most` entries.
+    fn entries(&self, _dir: &Path, _most: usize) -> Option<Vec<HostEntry>> {
+        Some(Vec::new())
+    }
+
     /// A file of the home inside the fence that some shell runs when it starts or ends, where there is one.
     fn start_file(&self) -> Option<PathBuf> {
+        None
+    }
+
+    /// A directory of the home inside the fence from which python runs files when it starts, where there is one.
+    fn python_start(&self) -> Option<PathBuf> {
         None
     }
 
@@ -91,6 +103,13 @@ pub enum PathKind {
     Missing,
 }
 
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostEntry {
+    pub name: OsString,
+    pub kind: EntryKind,
+}
+
 /// A machine as a table, for tests: programs by name, links by path, everything else a file.
 #[cfg(test)]
 #[derive(Debug, Default)]
@@ -104,6 +123,7 @@ pub(crate) struct FakeHost {
     pub(crate) obstacles: Vec<&'static str>,
     pub(crate) missing: Vec<&'static str>,
     pub(crate) start_file: Option<&'static str>,
+    pub(crate) python_start: Option<&'static str>,
 }
 
 #[cfg(test)]
@@ -132,6 +152,10 @@ impl HostFacts for FakeHost {
 
     fn start_file(&self) -> Option<PathBuf> {
         self.start_file.map(PathBuf::from)
+    }
+
+    fn python_start(&self) -> Option<PathBuf> {
+        self.python_start.map(PathBuf::from)
     }
 
     fn git_programs(&self, _dir: &Path) -> Vec<String> {

@@ -48,8 +48,8 @@ pub use decide::{
     Action, ApprovalNeeded, ApprovalOutcome, Authorization, AuthzVerdict, CallPermissions, FilesystemView,
     WorkspaceRuleMode, ceiling, decide, judge, judge_proposal, open_for_a_proposal, placed, refer,
 };
-pub use grant_suggestions::{ActionLocation, CandidateScope, GrantCandidate, candidates};
-pub use host_facts::{FileAccess, HostFacts, PathKind, SessionFacts};
+pub use grant_suggestions::{ActionLocation, CandidateScope, GrantCandidate, candidates, executed_words};
+pub use host_facts::{FileAccess, HostEntry, HostFacts, PathKind, SessionFacts};
 pub use judgement::{Judgement, JudgementPart, PartKind, RuleLocation, RuleSource, grant_file};
 pub use narrow::{CallBounds, narrow, with_resolved_ceiling};
 pub use path_rules::{

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use ringfence_authz::env::ApproverPresence;
 use ringfence_policy::StartupFlags;
-use ringfence_runtime::{Runtime, SessionShared, SessionSpec};
+use ringfence_runtime::{JointMemory, Runtime, SessionShared, SessionSpec};
 use ringfence_types::{Access, ByteString, NetMode};
 
 use crate::args::{AgentKind, ExecServerArgs, PolicyArgs};
@@ -56,7 +56,7 @@ fn served(arguments: &ExecServerArgs) -> Result<(), ExitCode> {
 }
 
 /// One session per combination of write access and network, because a session has one ceiling for life and
-/// Codex chooses both per call.
+/// Codex chooses both per call. They have one memory.
 struct CodexSessions<'r> {
     writing: SessionShared<'r>,
     reading: SessionShared<'r>,
@@ -68,9 +68,11 @@ struct CodexSessions<'r> {
 
 impl<'r> CodexSessions<'r> {
     fn open(runtime: &'r Runtime, asked: SessionSpec, again: &CliPolicySource) -> Result<Self, ExitCode> {
+        let memory = JointMemory::default();
         let open = |access: Access, net: NetMode| -> Result<SessionShared<'r>, ExitCode> {
             let source = CliPolicySource { changes: SpecChanges::AtMost { access, net }, ..again.clone() };
-            let opened = runtime.session(source.changes.made_in(asked.clone()));
+            let asked = SessionSpec { memory: Some(memory.clone()), ..asked.clone() };
+            let opened = runtime.session(source.changes.made_in(asked));
             let opened = opened.map_err(|error| error::failed(&error, error.hint().as_deref()))?;
             let mut session = opened.map_err(|refusal| error::refused(&refusal))?;
             session.set_policy_source(source);

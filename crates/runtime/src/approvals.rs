@@ -4,6 +4,7 @@
 //! counts. Every answer, at the terminal of the requesting process or elsewhere, goes through
 //! [`ApprovalInbox`].
 
+mod absent;
 pub(crate) mod binding;
 mod circuit_breaker;
 mod grants;

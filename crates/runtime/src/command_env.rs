@@ -59,6 +59,7 @@ pub(crate) fn of_command(
         let programs = setup.toolchains.iter().flat_map(|toolchain| &toolchain.programs);
         prepend_path(&mut variables, workspace.tools.iter().chain(programs));
     }
+    let variables = env::without_foreign_character_sets(variables, policy);
     env::merge(variables, &env::injected(session, &workspace.id, &workspace.path))
 }
 

@@ -10,11 +10,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_authz::{FileAccess, HostFacts, PathIntent, PathKind, Policy, SessionFacts, env};
+use ringfence_authz::{FileAccess, HostEntry, HostFacts, PathIntent, PathKind, Policy, SessionFacts, env};
 use ringfence_sandbox::files::{FileError, FileOperation, FileTree};
 use ringfence_sandbox::survey::SurveyError;
 use ringfence_sandbox::{is_system, survey};
-use ringfence_types::{Backend, PolicyLayer, Refusal, RefusalCode, RuleId};
+use ringfence_types::{Backend, EntryKind, PolicyLayer, Refusal, RefusalCode, RuleId};
 use rustix::fs::{Access, AtFlags, CWD};
 
 use crate::pipeline::{self, chain};
@@ -133,8 +133,20 @@ impl HostFacts for LiveHost {
         }
     }
 
+    fn entries(&self, dir: &Path, most: usize) -> Option<Vec<HostEntry>> {
+        let listed = self.inside.host(dir).and_then(fs::read_dir);
+        let Ok(listed) = listed else { return Some(Vec::new()) };
+        let entries: Vec<HostEntry> =
+            listed.filter_map(Result::ok).take(most + 1).map(|entry| entry_of(&entry)).collect();
+        (entries.len() <= most).then_some(entries)
+    }
+
     fn start_file(&self) -> Option<PathBuf> {
         self.inside.start_file()
+    }
+
+    fn python_start(&self) -> Option<PathBuf> {
+        self.inside.python_start()
     }
 
     fn git_programs(&self, dir: &Path) -> Vec<String> {
@@ -202,6 +214,17 @@ fn is_open(path: &Path, metadata: &fs::Metadata) -> bool {
     let own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & OWNER != 0;
     let open = own || metadata.mode() & OTHERS == OTHERS;
     open && rustix::fs::accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
+}
+
+/// What cannot be told apart counts as a link, which is looked at more closely.
+fn entry_of(entry: &fs::DirEntry) -> HostEntry {
+    let kind = match entry.file_type() {
+        Ok(kind) if kind.is_dir() => EntryKind::Directory,
+        Ok(kind) if kind.is_file() => EntryKind::File,
+        Ok(kind) if !kind.is_symlink() => EntryKind::Other,
+        Ok(_) | Err(_) => EntryKind::Link,
+    };
+    HostEntry { name: entry.file_name(), kind }
 }
 
 fn executable(path: &Path) -> Option<PathBuf> {

@@ -47,8 +47,8 @@ pub use outbound_redaction::{OutboundRedactionError, OutboundRedactor, private_v
 pub use pipeline::{CallEnd, EffectOutput, Settled, TOO_MANY};
 pub use policy_reload::FileStamps;
 pub use session::{
-    AbandonedSessions, AgentSession, HostSetup, OpenSessionError, PolicySource, Runtime, SessionShared,
-    SessionSpec, Toolchain, end_abandoned, end_session,
+    AbandonedSessions, AgentSession, HostSetup, JointMemory, OpenSessionError, PolicySource, Runtime,
+    SessionShared, SessionSpec, Toolchain, end_abandoned, end_session,
 };
 pub use signal_pipes::{SignalPipes, signal_of};
 pub use workspace::Workspace;

@@ -42,6 +42,7 @@ use crate::secrets::{SecretStore, SecretStoreError, SessionSecrets};
 use crate::workspace::{Workspace, judge_agent, judge_extra_root, judge_name, judge_session_name};
 pub(crate) use core::SessionFence;
 use core::{RefreshedSpec, SessionCore, SessionRecordState};
+pub use memory::JointMemory;
 use memory::SessionMemory;
 pub(crate) use memory::{AskPermit, BREAKER, DENIED_BEFORE, MOST_ASKING, NoTurn, STOPPED_LOOP, SharedMemory};
 use own_fence::OwnFence;
@@ -145,6 +146,8 @@ pub struct SessionSpec {
     pub image: Option<ImageRequest>,
     /// Further read-only directories, such as that of the session socket.
     pub shown: Vec<PathBuf>,
+    /// Denials, loops and the circuit breaker that hold in other sessions of the same agent as well.
+    pub memory: Option<JointMemory>,
 }
 
 impl SessionSpec {
@@ -164,6 +167,7 @@ impl SessionSpec {
             started_with: None,
             image: None,
             shown: Vec::new(),
+            memory: None,
         }
     }
 }
@@ -303,6 +307,7 @@ impl Runtime {
             }
         };
         let leaks = LeakScanner::of_session(&secrets, &self.setup, &workspace.path)?;
+        let memory = asked.memory.clone().unwrap_or_else(|| JointMemory::new(memory));
         let common = Arc::new(SessionCore::new(memory, standing));
         common.tell(repairs);
         tracing::info!(id = %id, workspace = %workspace.id, profile = %asked.policy.profile, resumed = standing == SessionRecordState::Open, "session");
@@ -419,6 +424,11 @@ impl<'r> SessionShared<'r> {
 
     pub fn id(&self) -> &SessionId {
         &self.id
+    }
+
+    /// For another session of the same agent.
+    pub fn joint_memory(&self) -> JointMemory {
+        self.common.memory().joint()
     }
 
     pub fn workspace(&self) -> &Workspace {

@@ -22,7 +22,7 @@ pub(super) struct CdTracker<'t> {
 #[derive(Clone)]
 struct SubshellFrame {
     place: WorkingDirs,
-    /// Where the current `&&` list began.
+    /// Where the current `&&` list began, and where it was before each further `cd`: a list ends early where one fails.
     origin: WorkingDirs,
     moves: CdCertainty,
     order: ListPosition,
@@ -167,6 +167,9 @@ impl SubshellFrame {
             }
             Some(moved) => {
                 let second = self.moves != CdCertainty::None;
+                if second {
+                    self.origin = self.origin.clone().or(self.place.clone());
+                }
                 self.moves = if second { CdCertainty::Uncertain } else { moved.moves };
                 self.place = moved.place;
             }

@@ -68,7 +68,12 @@ impl CommandEvaluator<'_> {
                 unsure(text, intent, RuleId::PathTooLong, "it is longer than a path can be")
             }
             Arg::Text(text) => self.path_part(frame, text, intent),
-            Arg::Glob { prefix, pattern } => self.pattern_part(frame, prefix, pattern, intent),
+            Arg::Glob { prefix, pattern } => {
+                let part = self.pattern_part(frame, prefix, pattern, intent);
+                let reads = part.decision == Decision::Allow && intent != PathIntent::List;
+                let linked = reads.then(|| self.linked_part(frame, pattern, intent));
+                linked.flatten().unwrap_or(part)
+            }
             Arg::Home(rest) => self.home_part(rest, intent),
         };
         self.push(frame, part);

@@ -138,6 +138,8 @@ pub(super) enum OptionEffect {
     Execute,
     Delete,
     Network,
+    /// It reads through every link that it finds.
+    Follow,
     /// It does not end by itself.
     Endless,
     /// What it reads or does depends on more than the command line.
@@ -158,6 +160,7 @@ impl OptionEffect {
             | Self::Body
             | Self::Clear
             | Self::Unset
+            | Self::Follow
             | Self::Enter => None,
             Self::Write => Some("writes a file"),
             Self::WriteOperands => Some("writes the files it is given"),

@@ -13,6 +13,7 @@ use super::program_class::{ProgramClass, class_of};
 use super::rules::CommandLine;
 use super::unknown_program::unknown_argument;
 use super::{CommandContext, CommandEvaluator, find, git, network_tools, sed};
+use crate::judgement::JudgementPart;
 use crate::paths::PathIntent;
 use ringfence_shell::CommandInput;
 
@@ -39,6 +40,7 @@ impl CommandEvaluator<'_> {
     ) -> BuiltinVerdict {
         self.option_paths(frame, reading);
         self.operand_paths(frame, program, reading);
+        self.followed(frame, program, reading);
         let standing = match program.standing {
             ListMembership::Listed => BuiltinVerdict::allow(
                 RuleFamily::Guarded.member(program.name),
@@ -93,7 +95,7 @@ impl CommandEvaluator<'_> {
                     self.input_path(frame, operand.arg);
                 }
                 OperandSpec::Plain => self.plain_paths(frame, &[operand.arg]),
-                OperandSpec::List => self.path(frame, operand.arg, PathIntent::List),
+                OperandSpec::List => self.listed(frame, operand.arg),
                 OperandSpec::Write => self.path(frame, operand.arg, PathIntent::Write),
                 OperandSpec::ReadOne if index == 0 => self.input_path(frame, operand.arg),
                 OperandSpec::ReadOne => self.path(frame, operand.arg, PathIntent::Write),
@@ -115,9 +117,40 @@ impl CommandEvaluator<'_> {
     }
 
     fn listed_by_shell(&mut self, frame: &CommandContext, arg: Arg<'_>) {
-        if matches!(arg, Arg::Glob { .. }) {
-            self.path(frame, arg, PathIntent::List);
+        if let Arg::Glob { prefix, pattern } = arg
+            && self.is_listed()
+        {
+            let part = self.pattern_part(frame, prefix, pattern, PathIntent::List);
+            self.push(frame, part);
         }
+    }
+
+    /// A file of which names and metadata are shown, or a directory whose entries are.
+    fn listed(&mut self, frame: &CommandContext, arg: Arg<'_>) {
+        self.path(frame, arg, PathIntent::List);
+        if let Arg::Glob { pattern, .. } = arg
+            && self.is_listed()
+            && let Some(part) = self.linked_part(frame, pattern, PathIntent::List)
+        {
+            self.push(frame, part);
+        }
+    }
+
+    /// Everything that a search reads through links.
+    fn followed(&mut self, frame: &CommandContext, program: &ProgramSpec, reading: &ParsedArgs<'_>) {
+        if !self.is_listed() || !reading.has(|effect| effect == OptionEffect::Follow) {
+            return;
+        }
+        let patterned =
+            reading.has(|effect| matches!(effect, OptionEffect::Pattern | OptionEffect::PatternFile));
+        let pattern = usize::from(program.operands == OperandSpec::PatternThenRead && !patterned);
+        let named = reading.operands.get(pattern..).unwrap_or_default();
+        let here = [Arg::Text(b".")];
+        let places: Vec<Arg<'_>> = named.iter().map(|operand| operand.arg).collect();
+        let places = if places.is_empty() { &here[..] } else { &places };
+        let texts = places.iter().filter_map(|place| place.text());
+        let parts: Vec<JudgementPart> = texts.filter_map(|dir| self.followed_part(frame, dir)).collect();
+        parts.into_iter().for_each(|part| self.push(frame, part));
     }
 
     /// `if=FILE`, `of=FILE`.
@@ -171,10 +204,11 @@ impl CommandEvaluator<'_> {
         code: &'static str,
     ) -> BuiltinVerdict {
         if is_list_snippet(line) {
-            return BuiltinVerdict::allow(
+            let listed = BuiltinVerdict::allow(
                 RuleId::GuardedPythonList,
                 "exactly the program that document 001 lists",
             );
+            return listed.and_if(self.python_start());
         }
         self.plain_paths(frame, line.args);
         let opinion =
@@ -184,6 +218,15 @@ impl CommandEvaluator<'_> {
             .and_if(steered(line))
             .and_if(super::unknown_program::dynamic(line.args))
             .and_if(network_tools::url(self.scene.policy, line.args))
+    }
+
+    /// Packages in the home begin with python: an earlier command can have put one there.
+    fn python_start(&self) -> Option<BuiltinVerdict> {
+        let directory = self.scene.facts.python_start().filter(|_| self.is_listed())?;
+        let shown = ByteString::from(directory).display();
+        let reason = format!("python runs what it finds in `{shown}`, which a command can have written");
+        let fix = "say yes to this one, use `ls`, or remove the directory";
+        Some(BuiltinVerdict::miss(RuleId::GuardedStartFile, reason, Risk::High).never().fix(fix))
     }
 
     /// `npx`, `uvx` …: which program runs is the first operand, so a rule must name it.

@@ -204,7 +204,26 @@ pub(crate) fn is_harmless(name: &[u8], value: &[u8]) -> bool {
         let word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-' | b'+');
         name == b"TZ" && !value.starts_with(b"/") && value.iter().all(word)
     };
-    known && (value.iter().all(plain) || zone())
+    known && !is_foreign_character_set(name, value) && (value.iter().all(plain) || zone())
+}
+
+/// Variables by which a shell knows the character set of its text.
+const CHARACTER_SETS: &[&str] = &["LANG", "LC_ALL", "LC_CTYPE"];
+
+/// Whether a variable gives text a character set in which a byte of ASCII may be the second half of another character.
+///
+/// In GBK, Big5 and Shift JIS a letter may end with the byte of a backslash: what is an escaped quote for the reader of
+/// shell text is the end of the quotes for bash, and what follows runs. Where commands are listed no shell gets these.
+pub(crate) fn is_foreign_character_set(name: &[u8], value: &[u8]) -> bool {
+    CHARACTER_SETS.iter().any(|known| known.as_bytes() == name) && !keeps_ascii(value)
+}
+
+/// `C`, `POSIX` and every locale with UTF-8. Which set a locale without a name for it has, only the machine knows.
+fn keeps_ascii(locale: &[u8]) -> bool {
+    let locale = locale.split(|byte| *byte == b'@').next().unwrap_or_default();
+    let set = locale.iter().position(|byte| *byte == b'.').and_then(|at| locale.get(at + 1..));
+    let is_utf8 = |set: &[u8]| set.eq_ignore_ascii_case(b"UTF-8") || set.eq_ignore_ascii_case(b"utf8");
+    matches!(locale, b"" | b"C" | b"POSIX") || set.is_some_and(is_utf8)
 }
 
 /// Names that begin so, unless they are known to be harmless.

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use ringfence_types::PolicyLayer;
+use ringfence_types::{PolicyLayer, Profile};
 
 use super::*;
 use crate::judgement::RuleSource;
@@ -111,6 +111,35 @@ fn s000_28_only_the_allowlist_passes_from_the_host() {
     let unattended = base(&host, ApproverPresence::Unattended, &EnvRules::default());
     assert!(unattended.contains(&(ByteString::from("CI"), ByteString::from("true"))));
     assert!(unattended.contains(&(ByteString::from("PATH"), ByteString::from(FIXED[0].1))));
+}
+
+/// In Big5, GBK and Shift JIS a letter may end with the byte of a backslash.
+#[test]
+fn a_character_set_that_hides_ascii_is_a_question_and_reaches_no_judged_shell() {
+    for plain in ["", "C", "POSIX", "C.UTF-8", "en_US.utf8", "de_DE.UTF-8@euro", "zh_TW.UTF-8"] {
+        for name in ["LANG", "LC_ALL", "LC_CTYPE"] {
+            assert!(is_harmless(name.as_bytes(), plain.as_bytes()), "{name}={plain}");
+        }
+    }
+    for foreign in
+        ["zh_TW", "zh_TW.BIG5", "zh_CN.GBK", "ja_JP.SJIS", "C.GBK", "UTF-8", "zh_TW.BIG5@UTF-8", "big5"]
+    {
+        for name in ["LANG", "LC_ALL", "LC_CTYPE"] {
+            assert!(!is_harmless(name.as_bytes(), foreign.as_bytes()), "{name}={foreign}");
+        }
+        assert!(is_harmless(b"LC_TIME", foreign.as_bytes()), "{foreign}");
+    }
+    let pairs = |pairs: &[(&str, &str)]| -> EnvVars {
+        pairs.iter().map(|(name, value)| (ByteString::from(*name), ByteString::from(*value))).collect()
+    };
+    let host =
+        pairs(&[("LANG", "zh_TW.BIG5"), ("LC_CTYPE", "zh_TW"), ("LC_TIME", "zh_TW"), ("TERM", "xterm")]);
+    let policy = |profile| Policy::new(profile);
+    assert_eq!(without_foreign_character_sets(host.clone(), &policy(Profile::Workspace)), host);
+    assert_eq!(
+        without_foreign_character_sets(host, &policy(Profile::Guarded)),
+        pairs(&[("LC_TIME", "zh_TW"), ("TERM", "xterm"), ("LANG", "C.UTF-8")])
+    );
 }
 
 #[test]

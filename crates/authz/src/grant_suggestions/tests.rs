@@ -332,3 +332,26 @@ fn no_table_contradicts_another() {
     }
     assert!(WIDER.is_sorted());
 }
+
+#[test]
+fn the_file_that_a_command_executes_is_told_from_its_code() {
+    let words = |line: &str| {
+        let argv: Vec<ByteString> = line.split(' ').map(ByteString::from).collect();
+        executed_words(&argv).iter().map(|word| word.display()).collect::<Vec<_>>().join(" ")
+    };
+    for (line, expected) in [
+        ("./tool x", "./tool"),
+        ("sh run", "run"),
+        ("sh -e run.sh", "run.sh"),
+        ("python3 -u run.py out.json", "run.py out.json"),
+        ("bash -c ./run.sh", ""),
+        ("python3.11 -c ./x", ""),
+        ("node --eval=x.y z.js", ""),
+        ("perl -e x.y", ""),
+        ("python3 -m a.b", ""),
+        ("/usr/bin/tool x.sh", ""),
+        ("cp a.sh b.sh", ""),
+    ] {
+        assert_eq!(words(line), expected, "{line}");
+    }
+}

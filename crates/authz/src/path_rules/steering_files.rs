@@ -25,12 +25,12 @@ pub(super) fn explain(relative: &Path) -> Option<&'static BuiltInRule> {
     let path = relative.as_os_str().as_bytes();
     let parts: Vec<&[u8]> =
         path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").map(bare).collect();
-    let (name, above) = parts.split_last()?;
-    GROUPS.iter().find(|group| group.speaks(name, above)).map(|group| &group.rule)
+    let name = parts.last()?;
+    GROUPS.iter().find(|group| group.speaks(name, &parts)).map(|group| &group.rule)
 }
 
 impl SteeringGroup {
-    fn speaks(&self, name: &[u8], above: &[&[u8]]) -> bool {
+    fn speaks(&self, name: &[u8], parts: &[&[u8]]) -> bool {
         let begins = |prefix: &&str| name.get(..prefix.len()).is_some_and(|start| is(start, prefix));
         let ends = |suffix: &&str| {
             name.len()
@@ -41,13 +41,17 @@ impl SteeringGroup {
         self.names.iter().any(|word| is(name, word))
             || self.prefixes.iter().any(begins)
             || self.suffixes.iter().any(ends)
-            || self.directories.iter().any(|directory| lies_in(above, directory))
+            || self.directories.iter().any(|directory| is_part_of(parts, directory))
     }
 }
 
-fn lies_in(above: &[&[u8]], directory: &str) -> bool {
+/// Whether a path lies in the directory, is the directory, or is one above it that is a part of its name: a link at
+/// `.github` brings workflows with it.
+fn is_part_of(parts: &[&[u8]], directory: &str) -> bool {
     let words: Vec<&str> = directory.split('/').collect();
-    above.windows(words.len()).any(|parts| parts.iter().zip(&words).all(|(part, word)| is(part, word)))
+    let same = |parts: &[&[u8]]| parts.iter().zip(&words).all(|(part, word)| is(part, word));
+    let ends = |count: usize| parts.len().checked_sub(count).and_then(|at| parts.get(at..)).is_some_and(same);
+    parts.windows(words.len()).any(same) || (1..words.len()).any(ends)
 }
 
 const NONE: &[&str] = &[];
@@ -360,6 +364,11 @@ mod tests {
             (".pylintrc", "path.build-script"),
             (".vim/coc-settings.json", "path.editor-config"),
             (".lazy.lua", "path.editor-config"),
+            (".husky", "path.git-hooks"),
+            ("sub/.GitHub/workflows", "path.ci"),
+            (".github", "path.ci"),
+            (".github/", "path.ci"),
+            ("a/.config", "path.build-script"),
         ] {
             assert_eq!(explain(Path::new(path)).map(|rule| rule.name.word()), Some(rule), "{path}");
         }
@@ -376,6 +385,9 @@ mod tests {
             ".gitignore",
             "package-lock.json",
             "workflows/ci.yml",
+            "workflows",
+            ".github/FUNDING.yml",
+            "wrapper",
             "github/workflows/x",
             "docs/makefile.md",
             "Cargo.lock",

@@ -2,7 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_authz::{HostFacts, PathKind};
+use ringfence_authz::{HostEntry, HostFacts, PathKind};
+use ringfence_types::EntryKind;
 
 pub(crate) const WORKSPACE: &str = "/w";
 pub(crate) const HOME: &str = "/home/u";
@@ -39,6 +40,24 @@ impl HostFacts for Machine {
         } else {
             PathKind::Missing
         }
+    }
+
+    fn entries(&self, dir: &Path, most: usize) -> Option<Vec<HostEntry>> {
+        let real = real_path(dir);
+        let mut entries: Vec<HostEntry> = Vec::new();
+        let links = LINKS.iter().map(|(link, _)| (*link, EntryKind::Link));
+        let files = FILES.iter().chain(PROGRAMS).map(|file| (*file, EntryKind::File));
+        let directories = DIRECTORIES.iter().map(|directory| (*directory, EntryKind::Directory));
+        for (path, kind) in links.chain(files).chain(directories) {
+            let Ok(below) = Path::new(path).strip_prefix(&real) else { continue };
+            let mut parts = below.components();
+            let Some(Component::Normal(name)) = parts.next() else { continue };
+            let kind = if parts.next().is_some() { EntryKind::Directory } else { kind };
+            if !entries.iter().any(|known| known.name == name) {
+                entries.push(HostEntry { name: name.to_owned(), kind });
+            }
+        }
+        (entries.len() <= most).then_some(entries)
     }
 
     fn git_programs(&self, dir: &Path) -> Vec<String> {

@@ -51,15 +51,23 @@ fn files(cwd: &Path, environment: &Environment) -> Vec<PathBuf> {
     directories.iter().flat_map(named).collect()
 }
 
-/// A file that is too long or no JSON counts if it contains the word.
+/// A file that is too long counts.
 fn switches_off(path: &Path) -> bool {
     let Some(text) = read(path) else { return false };
-    if text.len() as u64 > LONGEST {
-        return true;
-    }
-    match serde_json::from_slice::<Value>(&text) {
+    text.len() as u64 > LONGEST || says_so(&text)
+}
+
+/// What is no JSON here may be JSON to the agent, which reads past a byte order mark, other encodings and any depth. It counts
+/// if it contains the word, or could have it escaped or encoded.
+fn says_so(text: &[u8]) -> bool {
+    const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    match serde_json::from_slice::<Value>(text) {
         Ok(settings) => !matches!(settings.get(SWITCH), None | Some(Value::Null | Value::Bool(false))),
-        Err(_) => String::from_utf8_lossy(&text).contains(SWITCH),
+        Err(_) => {
+            let is_encoded = text.contains(&0) || text.windows(2).any(|pair| pair == b"\\u");
+            is_encoded || String::from_utf8_lossy(text).contains(SWITCH)
+        }
     }
 }
 
@@ -67,4 +75,28 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     host::open_regular(path).ok()?.take(LONGEST + 1).read_to_end(&mut text).ok()?;
     Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::says_so;
+
+    #[test]
+    fn a_switch_is_found_however_the_file_is_written() {
+        let deep = format!("{{\"x\":{}{},\"disable\\u0041llHooks\":true}}", "[".repeat(300), "]".repeat(300));
+        let wide: Vec<u8> = "{\"disableAllHooks\":true}".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for text in [
+            b"{\"disableAllHooks\":true}".to_vec(),
+            b"{\"disable\\u0041llHooks\":true}".to_vec(),
+            b"\xef\xbb\xbf{\"disable\\u0041llHooks\":true}".to_vec(),
+            b"{\"disableAllHooks\":true,}".to_vec(),
+            deep.into_bytes(),
+            [b"\xff\xfe".to_vec(), wide].concat(),
+        ] {
+            assert!(says_so(&text), "{}", String::from_utf8_lossy(&text));
+        }
+        for text in ["", "{}", "{\"disableAllHooks\":false}", "\u{feff}{}", "{\"a\":1,}", "no settings"] {
+            assert!(!says_so(text.as_bytes()), "{text}");
+        }
+    }
 }

@@ -17,8 +17,8 @@ use ringfence_runtime::session_api::{
     directory_entry, dry_run_subject, end_call, explain_result, fetch_result, not_done,
 };
 use ringfence_runtime::{
-    AgentSession, CallEnd, CommandIo, DryRunSubject, EffectOutput, OutputTarget, Runtime, Settled,
-    SignalForward, StdinSource, consider, tool_refused,
+    AgentSession, CallEnd, CommandIo, DryRunSubject, EffectOutput, OutputTarget, Runtime, SessionSpec,
+    Settled, SignalForward, StdinSource, consider, tool_refused,
 };
 use ringfence_types::{ByteString, Call, ExecCall, FetchCall, FileCall, SessionId, StandardInput};
 use rmcp::model::{CallToolResult, ContentBlock};
@@ -219,7 +219,8 @@ impl OwnSession<'_, '_, '_> {
         let description = request.reason.take();
         let exec = self.exec_of(request);
         let mut runner = self.runner.borrow_mut();
-        let spec = runner.governed.session_spec();
+        let memory = Some(runner.session.joint_memory());
+        let spec = SessionSpec { memory, ..runner.governed.session_spec() };
         runner.background.start(JobRequest { spec, exec, command, description })
     }
 

@@ -102,6 +102,35 @@ fn c7_a_script_that_is_changed_first_is_named_as_not_bound_and_gets_no_grant() {
     collect(child).expect(126);
 }
 
+/// No digest covers a program or a script that does not exist yet: the prompt says so, and nothing is stored.
+#[test]
+fn c7_a_program_that_does_not_exist_yet_is_named_as_not_bound_and_gets_no_grant() {
+    for command in ["./later", "sh -c 'cd sub; nice python3 later'"] {
+        let world = World::new();
+        let run = format!("exec \"$RINGFENCE\" run --profile guarded -- {command}");
+        let asked = || {
+            let terminal = Terminal::new(60, 120);
+            let child = session(&world, &terminal, &run);
+            terminal.wait_for_question(1);
+            (terminal, child)
+        };
+        let (terminal, child) = asked();
+        let shown = terminal.seen();
+        assert!(shown.contains("not bound") && shown.contains("later` has when it is executed"), "{shown}");
+        assert!(shown.contains("does not exist yet"), "{shown}");
+        let (_terminal, done) = approve(&world, &one_waiting(&world), "--session", b"yes\r");
+        done.expect(1).says("not offered");
+        terminal.type_in(b"no\r");
+        collect(child).expect(126);
+        // The control: what exists is bound.
+        script(&world.workspace.join("later"), "#!/bin/sh\n");
+        let (terminal, child) = asked();
+        assert!(!terminal.seen().contains("not bound"), "{}", terminal.seen());
+        terminal.type_in(b"no\r");
+        collect(child).expect(126);
+    }
+}
+
 #[test]
 fn c7_a_program_that_is_replaced_between_question_and_yes_does_not_run() {
     attack(

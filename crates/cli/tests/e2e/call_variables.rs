@@ -1,6 +1,9 @@
 //! A variable is judged the same way wherever it comes from: a shell, a flag, a call or a session.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 
 use ringfence_api::{CallState, CreateSession, ExecRequest};
 use serde_json::json;
@@ -8,7 +11,7 @@ use serde_json::json;
 use crate::approvals::configure;
 use crate::daemon_fixture::Served;
 use crate::exec_server::Client;
-use crate::testkit::{Done, World, script};
+use crate::testkit::{Done, World, finish, script};
 
 /// GNU tar runs the program at every record that it reads.
 const OPTIONS: &str = "--checkpoint=1 --checkpoint-action=exec=./go.sh";
@@ -126,4 +129,68 @@ fn a_variable_that_codex_hands_over_is_left_out_where_it_would_be_a_question() {
         assert_eq!(client.finished("1"), ("big\n".to_owned(), 0), "{profile}");
         assert_eq!(made(&world), is_run, "{profile}");
     }
+}
+
+/// In GBK a letter may end with the byte of a backslash: the judge sees an escaped quote, and bash the end of the quotes.
+const HIDDEN: &[u8] = b"echo \"\x81\\\" ; touch made ; echo \"\x81\\\"";
+
+#[test]
+fn a_character_set_in_which_bash_reads_another_script_is_a_question() {
+    let hidden = OsStr::from_bytes(HIDDEN);
+    for profile in ["guarded", "strict"] {
+        let world = World::new();
+        configure(&world, &format!("profile = \"{profile}\"\napproval = \"never\"\n"));
+        for set in ["zh_CN.GBK", "zh_TW.BIG5", "zh_TW", "ja_JP.SJIS"] {
+            for name in ["LANG", "LC_ALL", "LC_CTYPE"] {
+                let variable = format!("{name}={set}");
+                let mut run = world.ringfence();
+                run.args(["run", "--env", &variable, "--", "bash", "-c"]).arg(hidden);
+                finish(&mut run, b"").expect(126).says("env.unlisted");
+                let mut run = world.ringfence();
+                run.args(["run", "--", "env", &variable, "bash", "-c"]).arg(hidden);
+                finish(&mut run, b"").expect(126).says("env.unlisted");
+            }
+        }
+        let mut run = world.ringfence();
+        run.args(["run", "--env", "LC_ALL=C.UTF-8", "--", "bash", "-c"]).arg(hidden);
+        finish(&mut run, b"").expect(0);
+        assert!(!made(&world), "{profile}");
+    }
+    let world = World::new();
+    if let Some(locales) = compiled_locale(&world) {
+        let mut bash = world.host("bash");
+        bash.env("LOCPATH", locales).env("LC_ALL", "zh_CN.GBK").arg("-c").arg(hidden);
+        finish(&mut bash, b"");
+        assert!(made(&world), "the control");
+    }
+}
+
+/// `None` where the machine has no sources of locales.
+fn compiled_locale(world: &World) -> Option<PathBuf> {
+    let locales = world.beside("locales");
+    let mut localedef = world.host("localedef");
+    localedef.args(["-c", "-i", "zh_CN", "-f", "GBK", "--no-archive"]).arg(locales.join("zh_CN.GBK"));
+    localedef.output().ok()?;
+    locales.join("zh_CN.GBK/LC_CTYPE").is_file().then_some(locales)
+}
+
+#[test]
+fn a_character_set_of_the_host_reaches_no_shell_whose_text_is_judged() {
+    let world = World::new();
+    let sees = |profile: &str| {
+        configure(&world, &format!("profile = \"{profile}\"\n[[command]]\nallow = [\"printenv\"]\n"));
+        let mut run = world.ringfence();
+        run.env("LANG", "zh_CN.GBK").env("LC_CTYPE", "zh_TW.BIG5").env("LC_TIME", "zh_TW.BIG5");
+        finish(run.args(["run", "--", "printenv"]), b"").expect(0).text()
+    };
+    for profile in ["guarded", "strict"] {
+        let seen = sees(profile);
+        assert!(seen.contains("LANG=C.UTF-8\n") && seen.contains("LC_TIME=zh_TW.BIG5\n"), "{seen}");
+        assert!(!seen.contains("GBK") && !seen.contains("LC_CTYPE"), "{seen}");
+    }
+    let seen = sees("workspace");
+    assert!(
+        seen.contains("LANG=zh_CN.GBK\n") && seen.contains("LC_CTYPE=zh_TW.BIG5\n"),
+        "the control: {seen}"
+    );
 }

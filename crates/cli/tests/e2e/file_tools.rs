@@ -267,3 +267,24 @@ fn file_tools_agree_with_the_shell_on_writing() {
         );
     }
 }
+
+/// A link at the name of a directory is whatever lies behind it.
+#[test]
+fn a_link_does_not_put_files_where_writing_them_is_a_question() {
+    let world = World::new();
+    world.write("mine/pre-commit", "touch made\n");
+    world.write("mine/workflows/ci.yml", "on: push\n");
+    let link = |profile: &str, target: &str, path: &str| {
+        world.file(&["symlink", "--profile", profile, target, path], b"")
+    };
+    for profile in ["guarded", "strict", "air-gapped"] {
+        for (target, path) in [("mine", ".husky"), ("mine", ".github"), ("mine", ".HUSKY")] {
+            link(profile, target, path).expect(126);
+            assert!(world.workspace.join(path).symlink_metadata().is_err(), "{profile}: {path}");
+        }
+        world.file(&["write", "--profile", profile, ".husky/pre-commit"], b"x").expect(126);
+    }
+    link("guarded", "mine", "yours").expect(0);
+    link("workspace", "mine", ".husky").expect(0);
+    assert_eq!(world.read(".husky/pre-commit").as_deref(), Some("touch made\n"), "the control");
+}

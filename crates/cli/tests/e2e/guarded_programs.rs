@@ -68,6 +68,32 @@ fn a_login_shell_does_not_run_what_an_earlier_command_left_in_the_home() {
     assert!(ran(&world), "the control");
 }
 
+/// The one program of python that runs without a question starts with the packages of the home.
+#[test]
+fn the_listed_python_program_does_not_run_what_an_earlier_command_left_in_the_home() {
+    const LIST: &str = "import os; print('\\n'.join(sorted(os.listdir('.'))))";
+    let world = World::new();
+    configure(&world, "approval = \"never\"\n");
+    let tools = world.home.join(".config/ringfence/agents/coder/tools/bin");
+    std::fs::create_dir_all(&tools).unwrap();
+    std::os::unix::fs::symlink("/usr/bin/python3", tools.join("python")).unwrap();
+    let list = |profile| world.run(&["--agent", "coder", "--profile", profile], &["python", "-c", LIST]);
+    list("guarded").expect(0);
+    let packages = "python3 -c 'import site; print(site.getusersitepackages())'";
+    let plant = format!(
+        "mkdir -p $({packages}) && echo 'import os; os.system(\"touch {}\")' >$({packages})/x.pth",
+        world.workspace.join("ran").display()
+    );
+    world.run(&["--agent", "coder", "--profile", "workspace"], &["sh", "-c", &plant]).expect(0);
+    let _planting = ran(&world);
+    for profile in ["guarded", "strict"] {
+        list(profile).expect(126).says("guarded.start-file").says(".local/lib/python");
+        assert!(!ran(&world), "{profile}");
+    }
+    list("workspace").expect(0);
+    assert!(ran(&world), "the control");
+}
+
 /// gpg obeys files of the home, so that a repository must not make a listed git start it.
 #[test]
 fn a_repository_does_not_make_a_listed_git_run_gpg() {

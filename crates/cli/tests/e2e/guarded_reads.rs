@@ -1,5 +1,8 @@
 //! What a listed command may read, by what it prints.
 
+use std::os::unix::fs::symlink;
+
+use crate::approvals::configure;
 use crate::testkit::{World, finish};
 
 const SECRET: &str = "of-the-person-5a1f";
@@ -239,4 +242,38 @@ fn a_shell_with_a_text_runs_nothing_from_its_input() {
         assert_eq!(run("workspace", command), (Some(0), true), "the control: {command:?}");
     }
     assert_eq!(run("guarded", &["sh", "-ec", "cat"]), (Some(0), false), "the control: input is only read");
+}
+
+/// What a command comes to by a wildcard, or in a search that follows links, is judged like a name.
+#[test]
+fn a_wildcard_and_a_search_do_not_read_through_links_that_lead_out() {
+    let world = World::new();
+    configure(&world, "approval = \"never\"\n");
+    world.write("sub/own.txt", "own\n");
+    symlink("/proc/self/environ", world.workspace.join("sub/link")).unwrap();
+    symlink("own.txt", world.workspace.join("sub/near")).unwrap();
+    symlink("/proc/self", world.workspace.join("process")).unwrap();
+    let read = |profile: &str, command: &str| {
+        world.run(&["--profile", profile], &["sh", "-c", command]).text().contains("RINGFENCE_SESSION_ID")
+    };
+    for command in [
+        "cat sub/l*",
+        "cat sub/[l]ink",
+        "head -c 4000 sub/l*",
+        "cat */link",
+        "cat proc*/environ",
+        "env cat -- sub/l?nk",
+        "grep -Ra RINGFENCE_SESSION_ID sub",
+    ] {
+        for profile in ["guarded", "strict"] {
+            assert!(!read(profile, command), "{profile}: {command}");
+        }
+        assert!(read("workspace", command), "the control: {command}");
+    }
+    for command in ["cat sub/n*", "cat sub/*.txt", "grep -r own sub", "ls sub/*.txt", "echo *"] {
+        world.run(&["--profile", "guarded"], &["sh", "-c", command]).expect(0);
+    }
+    std::fs::remove_file(world.workspace.join("sub/link")).unwrap();
+    let found = world.run(&["--profile", "guarded"], &["grep", "-R", "own", "sub"]).expect(0);
+    assert!(found.text().contains("near"), "{}", found.text());
 }

@@ -516,6 +516,42 @@ fn a_job_that_waits_for_a_person_does_not_wait_for_one_any_more_when_it_is_ended
     assert!(["killed", "left"].iter().all(|name| !world.workspace.join(name).exists()));
 }
 
+/// A background command has the memory of its connection: it is no way to be asked about again.
+#[test]
+fn a_denial_holds_for_background_commands_as_well() {
+    let world = World::new();
+    asking_about_mkdir(&world);
+    let watcher = Watcher::new(&world);
+    let mut client = Client::without_elicitation(world.ringfence());
+    let asked = || events(&world.records(), "approval-requested").len();
+    let job = |client: &mut Client, command: &str| {
+        let started = client.done("jobs", json!({ "action": "start", "command": command }));
+        let id = started["jobs"][0]["id"].clone();
+        let mut job = Value::Null;
+        eventually("it is over", || {
+            let listed = client.done("jobs", json!({ "action": "list" }));
+            job = listed["jobs"].as_array().unwrap().iter().find(|job| job["id"] == id).unwrap().clone();
+            job["state"] == "over"
+        });
+        job
+    };
+    // The control: a background command is asked about, and a yes lets it happen.
+    let made = watcher.answering(b"o", || job(&mut client, "mkdir three"));
+    assert!(world.workspace.join("three").is_dir(), "{made}");
+    let first = watcher.answering(b"d", || client.call("exec", json!({ "command": "mkdir one" })));
+    assert_eq!(first["isError"], true, "{first}");
+    let refused = job(&mut client, "mkdir one");
+    let rule = refused["denial"]["rule"].as_str().unwrap();
+    assert!(rule.starts_with("approval.already-denied"), "{refused}");
+    assert_eq!(asked(), 2, "no person is asked about it again");
+    // And the other way round.
+    watcher.answering(b"d", || job(&mut client, "mkdir two"));
+    let refused = client.call("exec", json!({ "command": "mkdir two" }));
+    assert_eq!((&refused["isError"], asked()), (&json!(true), 3), "{refused}");
+    assert!(["one", "two"].iter().all(|name| !world.workspace.join(name).exists()));
+    client.end();
+}
+
 #[test]
 fn a_job_is_judged_like_every_command() {
     let world = World::new();

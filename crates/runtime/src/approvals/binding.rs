@@ -20,6 +20,7 @@ use ringfence_sandbox::{ApprovedFiles, FilePlace};
 use ringfence_types::{ByteString, Call, ExecCall, Principal, hex};
 use sha2::{Digest as _, Sha256};
 
+use super::absent::{self, NamedIn};
 use super::rewritten;
 
 /// Larger files are identified by their metadata, because hashing them would delay the prompt.
@@ -58,6 +59,8 @@ pub(crate) struct ApprovedObjects {
     candidates: CandidatePaths,
     /// Files that the command changes before it executes them.
     rewritten: BTreeSet<PathBuf>,
+    /// Files that the command executes and that do not exist.
+    absent: BTreeSet<PathBuf>,
 }
 
 impl ApprovedObjects {
@@ -68,6 +71,11 @@ impl ApprovedObjects {
     /// Files that the command changes before it executes them: the answer is not bound to what they have then.
     pub(crate) fn rewritten(&self) -> &BTreeSet<PathBuf> {
         &self.rewritten
+    }
+
+    /// Files that the command executes and that do not exist: the answer is not bound to what is there by then.
+    pub(crate) fn absent(&self) -> &BTreeSet<PathBuf> {
+        &self.absent
     }
 
     /// Number of candidate paths beyond the limit, which the answer is not bound to.
@@ -107,8 +115,8 @@ impl ApprovedObjects {
 
     fn appeared(&self) -> Option<BoundObject> {
         let known: BTreeSet<&Path> = self.bound.iter().map(|bound| bound.path.as_path()).collect();
-        let now = self.candidates.found();
-        let new = now.iter().find(|path| !known.contains(path.as_path()))?;
+        let now = self.candidates.found().into_iter().chain(self.candidates.found_in_new_directories());
+        let new = now.into_iter().find(|path| !known.contains(path.as_path()))?;
         Some(BoundObject {
             kind: BoundObjectKind::Operand,
             path: ByteString::from(new.as_path()),
@@ -129,7 +137,8 @@ impl ApprovalBinding {
     /// Reads the current state of the machine.
     pub(crate) fn of(question: &ApprovalNeeded, ground: &BindingContext<'_>) -> Self {
         let mut looked = BoundFiles { bound: Vec::new(), left: MOST_BYTES };
-        let (mut candidates, mut rewritten) = (CandidatePaths::default(), BTreeSet::new());
+        let mut candidates = CandidatePaths::default();
+        let (mut rewritten, mut absent) = (BTreeSet::new(), BTreeSet::new());
         ground.policy_files.iter().for_each(|path| looked.at(BoundObjectKind::Policy, path));
         let parts = question.judgement().parts();
         let roots = question.action().roots();
@@ -160,10 +169,13 @@ impl ApprovalBinding {
             candidates.places.retain(|path| !written.contains(path.as_path()) && ours(path));
             candidates.found().iter().for_each(|path| looked.at_file(path));
             rewritten = rewritten::files(parts, &candidates.directories);
+            let place = NamedIn { cwd, directories: &candidates.directories, roots };
+            absent = absent::files(parts, place);
+            absent.retain(|path| !rewritten.contains(path));
         }
         let fingerprint = question.action().fingerprint().as_str();
         let digest = digest("ringfence binding v2", fingerprint, ground, &looked.bound);
-        Self { digest, approved: ApprovedObjects { bound: looked.bound, candidates, rewritten } }
+        Self { digest, approved: ApprovedObjects { bound: looked.bound, candidates, rewritten, absent } }
     }
 }
 
@@ -288,6 +300,9 @@ struct CandidatePaths {
     places: BTreeSet<PathBuf>,
     /// Number of candidates beyond the limit.
     left_out: usize,
+    /// The directory of the command, and the relative names.
+    cwd: PathBuf,
+    names: BTreeSet<PathBuf>,
 }
 
 impl CandidatePaths {
@@ -298,7 +313,17 @@ impl CandidatePaths {
         let all = directories.len().saturating_mul(names.len());
         let places = directories.iter().flat_map(|directory| names.iter().map(|name| directory.join(name)));
         let places = places.take(MOST_PLACES).collect();
-        Self { places, directories, left_out: all.saturating_sub(MOST_PLACES) }
+        let relative = names.iter().filter(|name| name.is_relative()).map(|name| name.to_path_buf());
+        let (names, left_out) = (relative.collect(), all.saturating_sub(MOST_PLACES));
+        Self { places, directories, left_out, cwd: cwd.to_owned(), names }
+    }
+
+    /// Files in named directories that did not exist before.
+    fn found_in_new_directories(&self) -> Vec<PathBuf> {
+        let named = self.names.iter().map(|name| self.cwd.join(name));
+        let new = named.filter(|path| !self.directories.contains(path) && path.is_dir());
+        let places = new.flat_map(|directory| self.names.iter().map(move |name| directory.join(name)));
+        places.take(MOST_PLACES).filter(|path| path.is_file()).collect()
     }
 
     /// Candidates where a file exists now.
@@ -425,6 +450,22 @@ mod tests {
         fs::write(root.join("d20/run.sh"), "evil").unwrap();
         let appeared = approved.changed().unwrap();
         assert_eq!((appeared.path.as_path(), appeared.sha256.as_str()), (&*root.join("d20/run.sh"), "none"));
+    }
+
+    #[test]
+    fn a_directory_that_comes_to_be_brings_no_file_with_it() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path();
+        fs::write(root.join("run.sh"), "good").unwrap();
+        let words = ["sh", "-c", "cd sub && sh run.sh"].map(ByteString::from);
+        let candidates = CandidatePaths::by(root, &words.iter().collect::<Vec<_>>());
+        let mut looked = BoundFiles { bound: Vec::new(), left: MOST_BYTES };
+        candidates.found().iter().for_each(|path| looked.at_file(path));
+        let approved = ApprovedObjects { bound: looked.bound, candidates, ..ApprovedObjects::default() };
+        fs::create_dir(root.join("sub")).unwrap();
+        assert_eq!(approved.changed(), None, "an empty one is no other file");
+        fs::write(root.join("sub/run.sh"), "evil").unwrap();
+        assert_eq!(approved.changed().unwrap().path.as_path(), root.join("sub/run.sh"));
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) struct PromptCall<'a> {
     pub(crate) unbound: usize,
     /// Files that the command changes before it executes them.
     pub(crate) rewritten: &'a BTreeSet<PathBuf>,
+    /// Files that the command executes and that do not exist.
+    pub(crate) absent: &'a BTreeSet<PathBuf>,
     /// What the session of the call was given.
     pub(crate) secrets: &'a [SecretUse],
     /// What the agent says about it.
@@ -75,8 +77,8 @@ pub(crate) struct PromptContent {
     pub(crate) lift: Option<(Risk, &'static str)>,
     /// Non-ASCII letters by code point; empty if there are none.
     pub(crate) letters: String,
-    /// Files whose content the answer is not bound to when they are executed.
-    pub(crate) unbound_content: Vec<String>,
+    /// Files whose content the answer is not bound to when they are executed, each with the reason.
+    pub(crate) unbound_content: Vec<(String, &'static str)>,
 }
 
 impl PromptContent {
@@ -105,8 +107,15 @@ impl PromptContent {
         }
         sight.count_unnamed();
         let lift = lift(seen, &sight.hidden);
-        let path = |path: &PathBuf| ByteString::from(path.as_path()).display();
-        let unbound_content = seen.rewritten.iter().map(path).collect();
+        let shown = |path: &PathBuf| ByteString::from(path.as_path()).display();
+        let because = |paths: &BTreeSet<PathBuf>, why| {
+            paths.iter().map(|path| (shown(path), why)).collect::<Vec<(String, &'static str)>>()
+        };
+        let unbound_content = [
+            because(seen.rewritten, "the command changes it first"),
+            because(seen.absent, "it does not exist yet"),
+        ]
+        .concat();
         Self { blocks: sight.blocks, hidden: sight.hidden, lift, letters: foreign(seen), unbound_content }
     }
 
@@ -126,6 +135,9 @@ fn lift(seen: &PromptCall<'_>, hidden: &[String]) -> Option<(Risk, &'static str)
         }
         Call::Exec(_) if !seen.rewritten.is_empty() => {
             Some((Risk::High, "it executes a file that it changes first"))
+        }
+        Call::Exec(_) if !seen.absent.is_empty() => {
+            Some((Risk::High, "it executes a file that does not exist yet"))
         }
         _ => None,
     }

@@ -96,7 +96,7 @@ pub(crate) fn prompt(
     facts(&mut fields, call, judgement, context);
     context.content.hidden.iter().for_each(|hidden| fields.one("not shown", hidden));
     let unbound =
-        |path: &String| format!("what `{path}` has when it is executed: the command changes it first");
+        |(path, why): &(String, &'static str)| format!("what `{path}` has when it is executed: {why}");
     fields.list("not bound", context.content.unbound_content.iter().map(unbound));
     reasons(&mut fields, judgement, context.content);
     if let Some(stated) = context.stated {

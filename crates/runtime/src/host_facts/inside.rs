@@ -95,6 +95,20 @@ impl Inside {
         START_FILES.iter().find(is_there).map(|name| Path::new("~").join(name))
     }
 
+    /// The directory of python's packages in the home, from which `.pth` files and `usercustomize` run at every start.
+    pub(super) fn python_start(&self) -> Option<PathBuf> {
+        const LIBRARIES: &str = ".local/lib";
+        let named = Path::new("~").join(LIBRARIES);
+        let listed = match fs::read_dir(self.home.as_deref()?.join(LIBRARIES)) {
+            Ok(listed) => listed,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(_) => return Some(named),
+        };
+        let names = listed.filter_map(Result::ok).map(|entry| entry.file_name());
+        let mut of_python = names.filter(|name| name.as_encoded_bytes().starts_with(b"python"));
+        of_python.next().map(|name| named.join(name))
+    }
+
     /// Resolves an absolute path with all links as inside; the result is a path inside. A path through a
     /// private directory is resolved as far as it is known.
     pub(super) fn real(&self, path: &Path) -> PathBuf {

@@ -307,6 +307,7 @@ impl<E: Effect> AwaitingApproval<E> {
             taken_out: &recorded.taken_out(),
             unbound: binding.approved.unbound(),
             rewritten: binding.approved.rewritten(),
+            absent: binding.approved.absent(),
             secrets: &self.question.session().secrets,
             stated: None,
         };

@@ -6,7 +6,7 @@ use ringfence_sandbox::Sandbox;
 
 use super::SessionSpec;
 use super::container_reuse::ContainerTimes;
-use super::memory::{SessionMemory, SharedMemory};
+use super::memory::{JointMemory, SharedMemory};
 use crate::home::Lease;
 use crate::images::SelectedImage;
 use crate::proxy::SessionProxy;
@@ -70,7 +70,7 @@ impl SessionFence {
 }
 
 impl SessionCore {
-    pub(super) fn new(memory: SessionMemory, standing: SessionRecordState) -> Self {
+    pub(super) fn new(memory: JointMemory, standing: SessionRecordState) -> Self {
         Self {
             memory: Arc::new(SharedMemory::new(memory)),
             standing: Mutex::new(standing),

@@ -12,13 +12,24 @@ use ringfence_types::{ActionFingerprint, Call, GrantId, Root, RuleId, Transactio
 use crate::approvals::{CircuitBreaker, LoopGuard, is_operator, recorded_outcome};
 use crate::pipeline::Actor;
 
+/// What several sessions of one agent remember together: a background command and the session that started it. Otherwise an
+/// agent would be asked about again in each of them, however often a person said no.
+#[derive(Clone, Debug, Default)]
+pub struct JointMemory(Arc<Mutex<SessionMemory>>);
+
+impl JointMemory {
+    pub(super) fn new(memory: SessionMemory) -> Self {
+        Self(Arc::new(Mutex::new(memory)))
+    }
+}
+
 /// The memory of one session, shared by the calls of every transport and the flows of its proxy, on any
 /// thread.
 ///
 /// It is separate from the session, because the session owns the proxy and the proxy needs the memory.
 #[derive(Debug, Default)]
 pub(crate) struct SharedMemory {
-    memory: Mutex<SessionMemory>,
+    memory: JointMemory,
     /// The session was terminated because of what it did; every call is refused.
     over: AtomicBool,
     /// An operator or the owner ended the session; every call is refused.
@@ -28,12 +39,16 @@ pub(crate) struct SharedMemory {
 }
 
 impl SharedMemory {
-    pub(super) fn new(memory: SessionMemory) -> Self {
-        Self { memory: Mutex::new(memory), ..Self::default() }
+    pub(super) fn new(memory: JointMemory) -> Self {
+        Self { memory, ..Self::default() }
     }
 
     pub(crate) fn memory(&self) -> MutexGuard<'_, SessionMemory> {
-        held(&self.memory)
+        held(&self.memory.0)
+    }
+
+    pub(super) fn joint(&self) -> JointMemory {
+        self.memory.clone()
     }
 
     pub(super) fn set_over(&self) {

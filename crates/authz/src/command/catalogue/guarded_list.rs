@@ -1,6 +1,6 @@
 //! The programs on the list of `guarded`: every option that only changes what is shown.
 
-use crate::command::options::OptionEffect::{Endless, Execute, Pattern, PatternFile, Unclear};
+use crate::command::options::OptionEffect::{Endless, Execute, Follow, Pattern, PatternFile, Unclear};
 use crate::command::options::{
     OperandSpec, OptionValue, ProgramSpec, executes, flags, glued, reads, values, with,
 };
@@ -78,10 +78,10 @@ pub(super) static PROGRAMS: &[ProgramSpec] = &[
         OperandSpec::PatternThenRead,
         &[
             flags(
-                "EFGPiywxzsvVbnHhoqaIrRLlcTZU",
+                "EFGPiywxzsvVbnHhoqaIrLlcTZU",
                 "extended-regexp fixed-strings basic-regexp perl-regexp ignore-case no-ignore-case word-regexp \
                  line-regexp null-data no-messages invert-match version help byte-offset line-number line-buffered \
-                 with-filename no-filename only-matching quiet silent text recursive dereference-recursive \
+                 with-filename no-filename only-matching quiet silent text recursive \
                  files-without-match files-with-matches count initial-tab null binary unix-byte-offsets \
                  no-group-separator",
             ),
@@ -93,6 +93,7 @@ pub(super) static PROGRAMS: &[ProgramSpec] = &[
             glued("", "color colour"),
             with(Pattern, OptionValue::Required, "e", "regexp"),
             with(PatternFile, OptionValue::Required, "f", "file"),
+            with(Follow, OptionValue::None, "R", "dereference-recursive"),
             reads("", "exclude-from"),
         ],
     )
@@ -104,9 +105,9 @@ pub(super) static PROGRAMS: &[ProgramSpec] = &[
         OperandSpec::PatternThenRead,
         &[
             flags(
-                "abcFHhIiLlNnoPpqSsUuVvwx0.",
+                "abcFHhIilNnoPpqSsUuVvwx0.",
                 "auto-hybrid-regex binary block-buffered byte-offset case-sensitive column count count-matches crlf \
-                 debug files-with-matches files-without-match fixed-strings follow glob-case-insensitive heading help \
+                 debug files-with-matches files-without-match fixed-strings glob-case-insensitive heading help \
                  hidden ignore ignore-case ignore-dot ignore-exclude ignore-file-case-insensitive ignore-files \
                  ignore-global ignore-messages ignore-parent ignore-vcs include-zero invert-match json line-buffered \
                  line-number line-regexp max-columns-preview messages mmap multiline multiline-dotall \
@@ -132,6 +133,7 @@ pub(super) static PROGRAMS: &[ProgramSpec] = &[
             // Modes without a pattern.
             with(Pattern, OptionValue::None, "", "files type-list"),
             with(PatternFile, OptionValue::Required, "f", "file"),
+            with(Follow, OptionValue::None, "L", "follow"),
             reads("", "ignore-file"),
             executes("", "pre hostname-bin"),
             with(Execute, OptionValue::None, "z", "search-zip"),

@@ -310,6 +310,17 @@ fn a_shell_that_runs_files_of_the_home_is_a_question_where_there_are_any() {
     assert_eq!(rule(&bench.argv(&["bash", "-lc", "ls"])), "guarded.start-file");
 }
 
+/// Packages of the home begin with every python.
+#[test]
+fn the_listed_program_of_python_is_asked_about_where_its_home_has_packages() {
+    const LIST: &str = "import os; print('\\n'.join(sorted(os.listdir('.'))))";
+    let mut bench = Bench::guarded();
+    check("nothing there", &bench.argv(&["python", "-c", LIST]), ALLOW);
+    bench.facts.python_start = Some("~/.local/lib/python3.11");
+    check("a package", &bench.argv(&["python", "-c", LIST]), ASK);
+    assert_eq!(rule(&bench.argv(&["python", "-c", LIST])), "guarded.start-file");
+}
+
 /// The same name is judged alike before a command, through `env`, and with the call.
 #[test]
 fn a_variable_of_the_call_is_judged_like_one_that_a_shell_sets() {

@@ -87,6 +87,7 @@ impl World {
             taken_out: &[],
             unbound: 0,
             rewritten: &std::collections::BTreeSet::new(),
+            absent: &std::collections::BTreeSet::new(),
             secrets: &self.given,
             stated: self.stated,
         };
