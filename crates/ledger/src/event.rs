@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use ringfence_types::{
     ActionFingerprint, Backend, ByteString, Call, CallOrigin, ChainId, Decision, Delivery, GrantId,
-    HeldChange, IdentityChange, LeakAction, LimitName, Limits, Outcome, Patch, PolicyLayer, Posture,
-    Principal, Profile, Refusal, Root, RuleName, SecretClass, SessionId, TransactionId, WorkspaceId,
+    HeldChange, IdentityChange, LandingDirection, LeakAction, LimitName, Limits, Outcome, Patch, PolicyLayer, Posture,
+    Principal, Profile, Refusal, Root, RuleName, SecretClass, SessionId, TransactionId, UnlandedEntry, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -200,6 +200,17 @@ pub enum Event {
     ChangesHeld {
         session: SessionId,
         changes: Vec<HeldChange>,
+    },
+    /// The changes of a layer are in the roots, or out of them. The intent has every path with its states before and after.
+    ChangesLanded {
+        transaction: TransactionId,
+        session: SessionId,
+        layer: TransactionId,
+        direction: LandingDirection,
+        /// Number of paths that landed.
+        landed: u64,
+        /// The other paths of the intent.
+        unlanded: Vec<UnlandedEntry>,
     },
     /// The loop guard saw repeated or alternating calls.
     LoopDetected {
@@ -484,6 +495,7 @@ kinds! {
     LimitReached "limit-reached" Activity,
     SecretsFound "secrets-found" Activity,
     ChangesHeld "changes-held" Activity,
+    ChangesLanded "changes-landed" Activity,
     LoopDetected "loop-detected" Activity,
     CallRefused "call-refused" Activity,
     ActivityReported "activity-reported" Activity,
@@ -526,6 +538,7 @@ impl Event {
             Self::LimitReached { .. } => Kind::LimitReached,
             Self::SecretsFound { .. } => Kind::SecretsFound,
             Self::ChangesHeld { .. } => Kind::ChangesHeld,
+            Self::ChangesLanded { .. } => Kind::ChangesLanded,
             Self::LoopDetected { .. } => Kind::LoopDetected,
             Self::CallRefused { .. } => Kind::CallRefused,
             Self::ActivityReported { .. } => Kind::ActivityReported,
@@ -560,6 +573,7 @@ impl Event {
             | Self::SecretReleased { transaction, .. }
             | Self::SandboxStarted { transaction, .. }
             | Self::LimitReached { transaction, .. }
+            | Self::ChangesLanded { transaction, .. }
             | Self::CallSettled { transaction, .. }
             | Self::FlowOpened { transaction, .. }
             | Self::FlowEnded { transaction, .. }
@@ -604,6 +618,7 @@ impl Event {
             | Self::LimitReached { session, .. }
             | Self::SecretsFound { session, .. }
             | Self::ChangesHeld { session, .. }
+            | Self::ChangesLanded { session, .. }
             | Self::LoopDetected { session, .. }
             | Self::CallSettled { session, .. }
             | Self::FlowOpened { session, .. }

@@ -73,6 +73,7 @@ impl<'a> LifecycleStep<'a> {
             | Kind::SandboxStarted
             | Kind::LimitReached
             | Kind::SecretsFound
+            | Kind::ChangesLanded
             | Kind::FlowOpened => Self::Run,
             Kind::CallSettled
             | Kind::FlowEnded
