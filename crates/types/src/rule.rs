@@ -138,6 +138,7 @@ words! {
         ImageSignature = "image.signature",
         ImageUnlisted = "image.unlisted",
         ImageUnnamed = "image.unnamed",
+        LayerUnsupported = "layer.unsupported",
         LeaksArguments = "leaks.arguments",
         LeaksFiles = "leaks.files",
         LeaksMarks = "leaks.marks",
