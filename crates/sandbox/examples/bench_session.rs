@@ -150,6 +150,7 @@ impl World {
             registry: path("registry"),
             sweeper: None,
             container: None,
+            layer: None,
         };
         Ok(Sandbox::start(&spec, &BenchRules)?)
     }

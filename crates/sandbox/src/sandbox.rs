@@ -23,6 +23,7 @@ use crate::cgroup::{Cgroups, Hits};
 use crate::control_socket::{self, ControlEvent, ControlSocket};
 use crate::held_changes::{self, CoveredPaths, ExaminationError, Watch, WatchError};
 use crate::launch_sequence::{OuterProcess, SealedInit};
+use crate::layered;
 use crate::message_demux::{CommandMessages, InitMessage, MessageDemux};
 use crate::meter::{self, MemoryFiles, Meter, MeterScope, PageLimits};
 use crate::mount_guard::MountGuard;
@@ -79,6 +80,8 @@ pub enum UnsupportedFeature {
     HeldLink,
     Root,
     WholeMachine,
+    /// A copy-on-write view of a root.
+    Layer,
 }
 
 impl SandboxStartError {
@@ -106,6 +109,12 @@ impl SandboxStartError {
             Self::Unsupported { what: UnsupportedFeature::FilteredNetwork, .. } => {
                 Some("use --backend native or bubblewrap, or --net none".to_owned())
             }
+            Self::Unsupported { backend: Backend::Native, what: UnsupportedFeature::Layer, .. } => {
+                Some("run the command without a layer, directly on the root".to_owned())
+            }
+            Self::Unsupported { what: UnsupportedFeature::Layer, .. } => {
+                Some("use --backend native, or run the command without a layer".to_owned())
+            }
             Self::Container { hint, .. } => hint.clone(),
             _ => None,
         }
@@ -113,7 +122,7 @@ impl SandboxStartError {
 
     /// Whether another backend might do what this one could not. A step that works on the roots is not about the
     /// machine: what is inside could make it fail to get a weaker sandbox. Neither is a shortage, which every
-    /// backend meets, nor a control group, which every backend enters.
+    /// backend meets, nor a control group, which every backend enters. And no other backend has a layer.
     pub fn is_about_this_machine(&self) -> bool {
         match self {
             Self::Step { step, errno, .. } => {
@@ -123,7 +132,8 @@ impl SandboxStartError {
                 );
                 !of_roots && *step != LaunchStep::Cgroup && !is_shortage(*errno)
             }
-            Self::NoReport { .. } | Self::Unavailable { .. } | Self::Unsupported { .. } => true,
+            Self::Unsupported { what, .. } => *what != UnsupportedFeature::Layer,
+            Self::NoReport { .. } | Self::Unavailable { .. } => true,
             _ => false,
         }
     }
@@ -237,6 +247,9 @@ impl Sandbox {
             let reason = format!("it has no place of its own for the secret file `{}`", secret.name);
             let what = UnsupportedFeature::SecretFile;
             return Err(SandboxStartError::Unsupported { backend: spec.backend, what, reason });
+        }
+        if let Some(refused) = layered::refused(spec) {
+            return Err(refused);
         }
         let span = tracing::debug_span!("start", backend = %spec.backend).entered();
         // Before anything is surveyed as the host's own.

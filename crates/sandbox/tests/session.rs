@@ -264,6 +264,7 @@ impl World {
             registry: self.path("registry"),
             sweeper: None,
             container: None,
+            layer: None,
         }
     }
 

@@ -145,6 +145,7 @@ words! {
         LandingProtected = "landing.protected",
         LandingTooMany = "landing.too-many",
         LandingWorkspace = "landing.workspace",
+        LayerUnsupported = "layer.unsupported",
         LeaksArguments = "leaks.arguments",
         LeaksFiles = "leaks.files",
         LeaksMarks = "leaks.marks",

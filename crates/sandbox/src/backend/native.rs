@@ -197,6 +197,7 @@ mod tests {
             registry: world.join("registry"),
             sweeper: None,
             container: None,
+            layer: None,
         }
     }
 

@@ -233,6 +233,7 @@ fn refusal_of(error: &SandboxStartError) -> Option<Refusal> {
             UnsupportedFeature::HeldLink => (RefusalCode::Path, RuleId::PathHeldLink),
             UnsupportedFeature::Root => (RefusalCode::Path, RuleId::RootBackend),
             UnsupportedFeature::WholeMachine => (RefusalCode::Profile, RuleId::ProfileBackend),
+            UnsupportedFeature::Layer => (RefusalCode::Path, RuleId::LayerUnsupported),
         },
         SandboxStartError::Survey(SurveyError::TooLong { .. }) => (RefusalCode::Path, RuleId::PathTooLong),
         _ => return None,
@@ -380,5 +381,6 @@ pub(crate) fn spec(
             _ => None,
         },
         container: session.container.as_ref().map(|chosen| chosen.spec.clone()),
+        layer: None,
     }
 }
