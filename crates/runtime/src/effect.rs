@@ -8,6 +8,7 @@ mod fetch;
 mod file;
 mod flow;
 mod held_changes;
+mod land;
 mod patch;
 mod tool;
 
@@ -28,6 +29,8 @@ pub(crate) use file::refusal_of;
 pub use file::{EffectOutput, FileEffect, TOO_MANY};
 pub use flow::{FlowCount, FlowEffect, FlowPermit, FlowSummary, RefusedHostCount};
 pub(crate) use flow::{FlowRequester, Flows, SessionGate, SharedApprover};
+pub use land::LandEffect;
+pub(crate) use land::no_layer;
 pub use patch::PatchEffect;
 pub(crate) use patch::{conflict, edits};
 pub use tool::ToolEffect;
