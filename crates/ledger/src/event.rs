@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use ringfence_types::{
     ActionFingerprint, Backend, ByteString, Call, CallOrigin, ChainId, Decision, Delivery, GrantId,
-    HeldChange, IdentityChange, LandingDirection, LeakAction, LimitName, Limits, Outcome, Patch, PolicyLayer, Posture,
+    HeldChange, IdentityChange, LandingAction, LeakAction, LimitName, Limits, Outcome, Patch, PolicyLayer, Posture,
     Principal, Profile, Refusal, Root, RuleName, SecretClass, SessionId, TransactionId, UnlandedEntry, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
@@ -206,11 +206,17 @@ pub enum Event {
         transaction: TransactionId,
         session: SessionId,
         layer: TransactionId,
-        direction: LandingDirection,
+        action: LandingAction,
         /// Number of paths that landed.
         landed: u64,
         /// The other paths of the intent.
         unlanded: Vec<UnlandedEntry>,
+    },
+    /// The changes of a layer are about to be dropped.
+    LayerDiscarded {
+        layer: TransactionId,
+        actor: Principal,
+        changes: u64,
     },
     /// The loop guard saw repeated or alternating calls.
     LoopDetected {
@@ -496,6 +502,7 @@ kinds! {
     SecretsFound "secrets-found" Activity,
     ChangesHeld "changes-held" Activity,
     ChangesLanded "changes-landed" Activity,
+    LayerDiscarded "layer-discarded" Activity,
     LoopDetected "loop-detected" Activity,
     CallRefused "call-refused" Activity,
     ActivityReported "activity-reported" Activity,
@@ -539,6 +546,7 @@ impl Event {
             Self::SecretsFound { .. } => Kind::SecretsFound,
             Self::ChangesHeld { .. } => Kind::ChangesHeld,
             Self::ChangesLanded { .. } => Kind::ChangesLanded,
+            Self::LayerDiscarded { .. } => Kind::LayerDiscarded,
             Self::LoopDetected { .. } => Kind::LoopDetected,
             Self::CallRefused { .. } => Kind::CallRefused,
             Self::ActivityReported { .. } => Kind::ActivityReported,
@@ -588,6 +596,7 @@ impl Event {
             | Self::AuthenticationAttempted { .. }
             | Self::IdentityChanged { .. }
             | Self::ChangesHeld { .. }
+            | Self::LayerDiscarded { .. }
             | Self::LoopDetected { .. }
             | Self::ActivityReported { .. }
             | Self::LedgerRead { .. }
@@ -631,6 +640,7 @@ impl Event {
             | Self::IdentityChanged { .. }
             | Self::ProposalConflicted { .. }
             | Self::ProposalDiscarded { .. }
+            | Self::LayerDiscarded { .. }
             | Self::CallInterrupted { .. }
             | Self::LedgerRead { .. }
             | Self::LedgerPruned { .. }

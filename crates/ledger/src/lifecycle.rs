@@ -92,6 +92,7 @@ impl<'a> LifecycleStep<'a> {
             | Kind::IdentityChanged
             | Kind::CallIntended
             | Kind::ChangesHeld
+            | Kind::LayerDiscarded
             | Kind::LoopDetected
             | Kind::ActivityReported
             | Kind::LedgerRead

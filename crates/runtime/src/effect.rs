@@ -18,6 +18,7 @@ use std::fmt;
 use ringfence_authz::ApprovalNeeded;
 use ringfence_sandbox::CommandIo;
 use ringfence_types::Call;
+use zeroize::Zeroizing;
 
 use crate::pipeline::{Admitted, Settled};
 use crate::session::AgentSession;
@@ -43,6 +44,11 @@ pub(crate) trait Effect: fmt::Debug + Sized {
 
     /// The call to ask about, if it differs from the evaluated one.
     fn asked_instead(&self, _question: &ApprovalNeeded) -> Option<Call> {
+        None
+    }
+
+    /// The changes that the call brings along, as a unified diff, if it knows them itself. An error says why they cannot be read.
+    fn diff(&self, _question: &ApprovalNeeded) -> Option<Result<Zeroizing<Vec<u8>>, String>> {
         None
     }
 

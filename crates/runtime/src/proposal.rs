@@ -10,12 +10,13 @@
 
 mod content_vault;
 mod diff;
-mod introduced_secrets;
+pub(crate) mod introduced_secrets;
 mod journal;
 mod propose;
 mod store;
 
 pub use content_vault::ContentVaultError;
+pub(crate) use diff::{hunks, quoted_name};
 pub(crate) use content_vault::{ContentVault, FileSide, SecretContent};
 pub use journal::{JournalError, JournalRecovery, RecoveryError, RecoveryOutcome};
 pub(crate) use journal::{JournalPhase, LandingJournal, recover};

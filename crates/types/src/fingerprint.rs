@@ -160,7 +160,7 @@ impl Encoder<'_> {
     fn landing(&mut self, landing: &Landing) {
         self.text(b"land");
         self.text(landing.layer.as_str().as_bytes());
-        self.text(landing.direction.word().as_bytes());
+        self.text(landing.action.word().as_bytes());
         self.list(&landing.entries, Self::landed);
     }
 

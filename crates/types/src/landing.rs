@@ -12,14 +12,14 @@ use crate::{ByteString, EntryKind, IntroducedSecret, TransactionId, UnknownKeywo
 pub struct Landing {
     /// The layer: the transaction of the command that worked on it.
     pub layer: TransactionId,
-    pub direction: LandingDirection,
+    pub action: LandingAction,
     /// Sorted by path; no path twice.
     pub entries: Vec<LandedEntry>,
 }
 
 words! {
     /// Where the changes of a layer go.
-    LandingDirection("direction") {
+    LandingAction("landing action") {
         /// Into the roots.
         Commit = "commit",
         /// Out of the roots, if nothing has changed since.

@@ -57,7 +57,7 @@ pub use host::{Host, HostPattern, HostPatternError};
 pub use id::{ChainId, GrantId, SessionId, TransactionId, WorkspaceId};
 pub use identity::{IdentityChange, IdentityVerb};
 pub use image::{ImageId, ImageName, NotAnImageId, NotAnImageName, OciRuntime};
-pub use landing::{LandedEntry, LandedState, Landing, LandingDirection, UnlandedEntry};
+pub use landing::{LandedEntry, LandedState, Landing, LandingAction, UnlandedEntry};
 pub use limits::{LimitName, Limits};
 pub use outcome::{ExitReason, Outcome, OutputStream, StreamSummary};
 pub use path_decision::{PathDecision, ProtectionExtent};

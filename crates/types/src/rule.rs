@@ -139,7 +139,6 @@ words! {
         ImageUnlisted = "image.unlisted",
         ImageUnnamed = "image.unnamed",
         LandingConflict = "landing.conflict",
-        LandingGone = "landing.gone",
         LandingHidden = "landing.hidden",
         LandingNothing = "landing.nothing",
         LandingProtected = "landing.protected",

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use ringfence_types::{
-    Access, ByteString, Decision, EntryKind, IntroducedSecret, LandedEntry, Landing, LandingDirection,
+    Access, ByteString, Decision, EntryKind, IntroducedSecret, LandedEntry, Landing, LandingAction,
     PathDecision, Profile, Refusal, RefusalCode, Risk, RuleId,
 };
 
@@ -30,7 +30,7 @@ pub(super) fn judge_landing(
     let mut parts = Vec::with_capacity(landing.entries.len());
     for entry in &landing.entries {
         parts.push(judge_entry(scene, entry)?);
-        if landing.direction == LandingDirection::Commit {
+        if landing.action == LandingAction::Commit {
             parts.extend(entry.secrets.iter().map(|secret| judge_secret(entry, secret)));
         }
     }

@@ -159,6 +159,7 @@ fn place_of(event: &Event) -> OcsfClass {
         | Event::ProposalCreated { .. }
         | Event::ProposalConflicted { .. }
         | Event::ProposalDiscarded { .. } => place(1001, "File System Activity", 99, "Settle"),
+        Event::LayerDiscarded { .. } => place(1001, "File System Activity", 99, "Settle"),
         Event::ChangesLanded { .. } => place(1001, "File System Activity", 3, "Update"),
         Event::ApprovalRequested(_) => place(3003, "Authorize Session", 99, "Request"),
         Event::ApprovalNotified { .. } => place(3003, "Authorize Session", 99, "Notify"),

@@ -10,7 +10,7 @@ use ringfence_authz::{GrantCandidate, Judgement, JudgementPart, PartKind};
 use ringfence_ledger::ReasonRequirement;
 use ringfence_types::{
     Access, ApprovalPrompt, ByteString, Call, Decision, ExecCall, FetchCall, FetchOrigin, FileCall, FlowCall,
-    GrantOffer, Landing, LandingDirection, NetMode, OfferScope, PolicyLayer, Principal, Quorum, Risk, Root, SecretReach, SecretUse,
+    GrantOffer, Landing, LandingAction, NetMode, OfferScope, PolicyLayer, Principal, Quorum, Risk, Root, SecretReach, SecretUse,
     StandardInput,
 };
 
@@ -408,9 +408,9 @@ fn land_sentence(landing: &Landing) -> String {
         1 => "1 change".to_owned(),
         count => format!("{count} changes"),
     };
-    match landing.direction {
-        LandingDirection::Commit => format!("May {count} of a layer land in the workspace?"),
-        LandingDirection::Undo | LandingDirection::ForcedUndo => {
+    match landing.action {
+        LandingAction::Commit => format!("May {count} of a layer land in the workspace?"),
+        LandingAction::Undo | LandingAction::ForcedUndo => {
             format!("May {count} be taken back from the workspace?")
         }
     }

@@ -3,7 +3,7 @@
 use ringfence_authz::LeakPolicy;
 use ringfence_ledger::RecordedFinding;
 use ringfence_types::{
-    ByteString, Call, FileCall, IntroducedSecret, Landing, LandingDirection, LeakAction, PolicyLayer, Refusal,
+    ByteString, Call, FileCall, IntroducedSecret, Landing, LandingAction, LeakAction, PolicyLayer, Refusal,
     RefusalCode, RuleId,
 };
 
@@ -47,7 +47,7 @@ pub(crate) fn judge(
             .files
             .iter()
             .for_each(|file| judging.introduced(&file.path, &file.secrets, SinkActions::files(rules))),
-        Call::Land(Landing { direction: LandingDirection::Commit, entries, .. }) => entries
+        Call::Land(Landing { action: LandingAction::Commit, entries, .. }) => entries
             .iter()
             .for_each(|entry| judging.introduced(&entry.path, &entry.secrets, SinkActions::files(rules))),
         _ => {}

@@ -332,7 +332,11 @@ impl<E: Effect> AwaitingApproval<E> {
                     Err(error) => Brought::Unknown(chain(&error)),
                 }
             }
-            _ => Brought::Nothing,
+            _ => match self.effect.diff(&self.question) {
+                Some(Ok(diff)) => Brought::Changes(diff),
+                Some(Err(why)) => Brought::Unknown(why),
+                None => Brought::Nothing,
+            },
         }
     }
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Access, Backend, ByteString, EntryKind, HostRestriction, IntroducedSecret, LandingDirection, LimitCeilings,
+    Access, Backend, ByteString, EntryKind, HostRestriction, IntroducedSecret, LandingAction, LimitCeilings,
     NetMode, PatchedFile, ToolCall, TransactionId, Way,
 };
 
@@ -163,9 +163,9 @@ fn landings() -> impl Strategy<Value = Call> {
     );
     let layer = prop::sample::select(vec!['0', '1'])
         .prop_map(|digit| TransactionId::parse(&format!("tx_{}", digit.to_string().repeat(24))).unwrap());
-    let direction = prop::sample::select(LandingDirection::ALL);
-    (layer, direction, few(entry))
-        .prop_map(|(layer, direction, entries)| Call::Land(Landing { layer, direction, entries }))
+    let action = prop::sample::select(LandingAction::ALL);
+    (layer, action, few(entry))
+        .prop_map(|(layer, action, entries)| Call::Land(Landing { layer, action, entries }))
 }
 
 fn fetches() -> impl Strategy<Value = FetchCall> {

@@ -173,6 +173,7 @@ fn start(session: &AgentSession<'_>, permissions: &CallPermissions) -> Result<Fe
             continue;
         }
         let mut spec = spec(session, permissions, *backend);
+        spec.layer = session.layer_source();
         spec.files.extend(ca.as_deref().map(bundle));
         let mut retries = StartRetries::new();
         let started = loop {
@@ -322,10 +323,11 @@ fn own_state(state_dir: &Path, config_dir: &Path) -> Vec<PathBuf> {
         "approvals",
         "salt",
         "proposals",
+        "layers",
         "identity",
     ];
     // A missing directory cannot be covered, and one that the command creates would influence the next run.
-    for directory in ["placeholders", "approvals", "proposals", "identity"] {
+    for directory in ["placeholders", "approvals", "proposals", "layers", "identity"] {
         make_private(&state_dir.join(directory));
     }
     make_private(config_dir);
