@@ -29,7 +29,7 @@ pub(crate) use lookup::layer_hint;
 pub(crate) use recovery::recover;
 pub(crate) use session_layer::{SessionLayer, WriteMode};
 
-pub use ringfence_layer::{ChangeKind, LayerChange, LayerState, LayerSummary, RefusedEntry};
+pub use ringfence_layer::{ChangeKind, EntryState, LayerChange, LayerError, LayerState, LayerSummary, RefusedEntry};
 
 use std::path::{Path, PathBuf};
 

@@ -122,7 +122,7 @@ fn record(
         layer: landing.layer.clone(),
         action: landing.action,
         landed: outcome.landed as u64,
-        unlanded: outcome.unlanded.clone(),
+        unlanded: outcome.unlanded().cloned().collect(),
     };
     match session.append(vec![event]) {
         Ok(_) => Ok(outcome),

@@ -33,8 +33,10 @@ pub struct LandingRequest<'p> {
 pub struct LandingOutcome {
     /// Number of paths that landed, or were taken back.
     pub landed: usize,
-    /// The other ones.
-    pub unlanded: Vec<UnlandedEntry>,
+    /// Both versions are kept: the host's where it is, the layer's in the layer.
+    pub conflicts: Vec<UnlandedEntry>,
+    /// What never lands.
+    pub refused: Vec<UnlandedEntry>,
     /// What changed after it had landed, and where it is now.
     pub set_aside: Vec<(PathBuf, PathBuf)>,
 }
@@ -66,8 +68,7 @@ impl LandError {
                 Some("`ringfence changes` lists what there is".to_owned())
             }
             Self::RootGone { .. } => Some(
-                "move it back to where it was; `ringfence changes ID --patch` prints the changes, `ringfence discard ID` drops them"
-                    .to_owned(),
+                "move it back to where it was, or drop the changes: `ringfence discard ID`".to_owned(),
             ),
             Self::Secret(_) | Self::Salt(_) => None,
         }
@@ -85,6 +86,13 @@ impl LandError {
     }
 }
 
+impl LandingOutcome {
+    /// Every path that did not land.
+    pub fn unlanded(&self) -> impl Iterator<Item = &UnlandedEntry> {
+        self.conflicts.iter().chain(&self.refused)
+    }
+}
+
 impl AgentSession<'_> {
     /// Lets changes of a layer land in the roots, or takes them back, as an operator's call through the pipeline.
     pub fn land(
@@ -93,10 +101,8 @@ impl AgentSession<'_> {
         request: &LandingRequest<'_>,
         io: CommandIo<'_>,
     ) -> Result<Settled, LandError> {
+        opened.check_roots()?;
         let OpenLayer { id, layer } = opened;
-        if let Some(root) = layer.roots().into_iter().find(|root| !root.is_dir()) {
-            return Err(LandError::RootGone { root });
-        }
         let changes = match request.action {
             LandingAction::Commit => selected(&layer, request)?,
             LandingAction::Undo | LandingAction::ForcedUndo => layer.landed()?,
@@ -113,6 +119,16 @@ impl AgentSession<'_> {
         let landing = Landing { layer: id, action: request.action, entries };
         let effect = LandEffect::new(layer, changes);
         Ok(pipeline::run(Received::new(effect, Call::Land(landing)), self, io))
+    }
+}
+
+impl OpenLayer {
+    /// Fails if a root was moved or deleted.
+    pub fn check_roots(&self) -> Result<(), LandError> {
+        match self.layer.roots().into_iter().find(|root| !root.is_dir()) {
+            Some(root) => Err(LandError::RootGone { root }),
+            None => Ok(()),
+        }
     }
 }
 
@@ -139,8 +155,12 @@ pub(crate) fn report_of_landing(report: &LandingReport) -> LandingOutcome {
         path: joined(&refused.root, &refused.path),
         reason: refused_reason(refused.reason).to_owned(),
     });
-    let unlanded = conflicts(&report.conflicts).chain(refused).collect();
-    LandingOutcome { landed: report.landed.len(), unlanded, set_aside: Vec::new() }
+    LandingOutcome {
+        landed: report.landed.len(),
+        conflicts: conflicts(&report.conflicts).collect(),
+        refused: refused.collect(),
+        set_aside: Vec::new(),
+    }
 }
 
 pub(crate) fn report_of_undo(report: &UndoReport) -> LandingOutcome {
@@ -149,7 +169,8 @@ pub(crate) fn report_of_undo(report: &UndoReport) -> LandingOutcome {
     };
     LandingOutcome {
         landed: report.undone.len(),
-        unlanded: conflicts(&report.conflicts).collect(),
+        conflicts: conflicts(&report.conflicts).collect(),
+        refused: Vec::new(),
         set_aside: report.set_aside.iter().map(aside).collect(),
     }
 }

@@ -118,6 +118,10 @@ impl OpenLayer {
         &self.id
     }
 
+    pub fn state(&self) -> LayerState {
+        self.layer.state()
+    }
+
     pub fn roots(&self) -> Vec<PathBuf> {
         self.layer.roots()
     }
@@ -191,7 +195,8 @@ impl Runtime {
 
     /// Removes a layer with everything that waits in it.
     pub fn discard_layer(&self, layer: OpenLayer, by: Principal) -> Result<usize, LayerLookupError> {
-        let changes = layer.layer.changes()?.changes.len();
+        // Its roots may be gone.
+        let changes = layer.layer.changes().map_or(0, |changes| changes.changes.len());
         // Before it is gone, because nobody could say afterwards what it was.
         let event = Event::LayerDiscarded { layer: layer.id, actor: by, changes: changes as u64 };
         let _receipt = self.ledger.append(&event)?;

@@ -106,7 +106,7 @@ fn events(open: &OpenLanding, outcome: Option<&LandingOutcome>) -> Vec<Event> {
             layer: layer.clone(),
             action: *action,
             landed: outcome.landed as u64,
-            unlanded: outcome.unlanded.clone(),
+            unlanded: outcome.unlanded().cloned().collect(),
         },
         Event::CallSettled {
             transaction: transaction.clone(),
