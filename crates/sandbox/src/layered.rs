@@ -1,13 +1,23 @@
-//! The copy-on-write view of writable roots: where a layer keeps what commands change, and what cannot have such a view.
+//! The copy-on-write view of writable roots: where a layer keeps what commands change, and which roots cannot have such a view.
+//!
+//! A root that cannot is a refusal. Commands never work on the root itself where a layer was asked for.
 
 use std::fmt;
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_types::Backend;
+use ringfence_launch::plan::{MountAccess, Plan, PlanOp};
+use ringfence_types::{Backend, ByteString};
+use rustix::io::Errno;
 
+use crate::host_sockets;
+use crate::plan_compiler;
 use crate::sandbox::{SandboxStartError, UnsupportedFeature};
 use crate::spec::{HostView, SandboxSpec};
+use crate::survey::SurveyedRoot;
+use crate::system_root;
 
 /// Gives each writable root its directories in a layer.
 pub trait LayerSource: fmt::Debug + Send + Sync {
@@ -16,7 +26,7 @@ pub trait LayerSource: fmt::Debug + Send + Sync {
     fn mount_of(&self, root: &Path) -> io::Result<LayerMountPaths>;
 }
 
-/// Directories of one layer for one root. Both are canonical, on one file system, and outside every root.
+/// Directories of one layer for one root. Both are canonical, in one mount, and outside of everything that commands see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerMountPaths {
     /// What commands change. Owner, mode and times are those of the root, because the view shows them as the root's.
@@ -25,19 +35,155 @@ pub struct LayerMountPaths {
     pub work: PathBuf,
 }
 
-/// Why `spec` asks for a layer that its backend does not make. Commands then run nowhere: never on the roots themselves.
+/// The roots of one start that are mounted as views.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LayeredRoots {
+    roots: Vec<LayeredRoot>,
+}
+
+#[derive(Clone, Debug)]
+struct LayeredRoot {
+    path: PathBuf,
+    directories: LayerMountPaths,
+}
+
+impl LayeredRoots {
+    /// Asks for the directories of every writable root; git directories that follow the workspace are such roots, too.
+    pub(crate) fn prepare(spec: &SandboxSpec, surveyed: &[SurveyedRoot]) -> Result<Self, SandboxStartError> {
+        let Some(source) = &spec.layer else { return Ok(Self::default()) };
+        let mounted = host_sockets::mount_points_of_host();
+        let mut roots = Vec::new();
+        for mount in plan_compiler::root_mounts(spec, surveyed) {
+            if mount.access != MountAccess::Write {
+                continue;
+            }
+            let path = mount.path;
+            if let Some(why) = obstacle(&path, &mounted) {
+                return Err(refusal(spec.backend, &path, &why));
+            }
+            let directories = source
+                .mount_of(&path)
+                .map_err(|source| SandboxStartError::Layer { root: path.clone(), source })?;
+            if let Some(why) = exposed(spec, surveyed, &directories) {
+                return Err(refusal(spec.backend, &path, &why));
+            }
+            roots.push(LayeredRoot { path, directories });
+        }
+        Ok(Self { roots })
+    }
+
+    pub(crate) fn of(&self, root: &Path) -> Option<&LayerMountPaths> {
+        self.roots.iter().find(|known| known.path == root).map(|known| &known.directories)
+    }
+}
+
+/// Why `spec` asks for a layer that its backend does not make.
 pub(crate) fn refused(spec: &SandboxSpec) -> Option<SandboxStartError> {
     spec.layer.as_ref()?;
     let reason = match (spec.backend, &spec.view) {
-        (Backend::Native, HostView::Constructed) => "it mounts no layer".to_owned(),
+        (Backend::Native, HostView::Constructed) => return None,
         (Backend::Native, HostView::WholeMachine { .. }) => {
-            "profile `danger` shows the machine itself, of which there is no layer".to_owned()
+            "profile `danger` shows the machine itself, of which there is no layer"
         }
-        _ => "it has no layer for the changes of a command".to_owned(),
+        _ => "it has no layer for the changes of a command",
     };
-    Some(unsupported(spec.backend, reason))
+    Some(unsupported(spec.backend, reason.to_owned()))
+}
+
+/// A failure of a launch. Where a root could not be mounted as a view, it names that root and the reason.
+pub(crate) fn explained(error: SandboxStartError, plan: &[u8]) -> SandboxStartError {
+    let SandboxStartError::Step { backend, operation, errno, .. } = &error else { return error };
+    match reason(*errno).zip(layered_root(plan, *operation)) {
+        Some((why, root)) => refusal(*backend, &root, &format!("{why} ({errno})")),
+        None => error,
+    }
+}
+
+/// The root that an operation of a plan mounts as a view.
+fn layered_root(plan: &[u8], operation: u64) -> Option<PathBuf> {
+    let mut operations = Plan::parse(plan).ok()?.operations();
+    for _ in 0..operation {
+        operations.next_op().ok()??;
+    }
+    match operations.next_op().ok()?? {
+        PlanOp::LayeredRoot { source, .. } => Some(ByteString::from(source.to_bytes()).as_path().to_owned()),
+        _ => None,
+    }
+}
+
+/// What a kernel or a file system says that no waiting changes. Anything else is a failure and no answer: the root is another object
+/// by now, or the machine is short of something.
+fn reason(errno: Errno) -> Option<&'static str> {
+    Some(match errno {
+        Errno::INVAL => {
+            "overlayfs does not take its file system or that of the state directory, or too many overlays are stacked already"
+        }
+        Errno::PERM | Errno::ACCESS => {
+            "the kernel does not let this user mount an overlay (Linux 5.11 does, unless a security module forbids it)"
+        }
+        Errno::NODEV | Errno::NOSYS => "this kernel has no overlayfs",
+        Errno::OPNOTSUPP => "its file system or that of the state directory lacks what overlayfs needs",
+        Errno::ROFS => "the state directory is on a read-only file system",
+        Errno::BUSY => "another view has the layer's directories",
+        _ => return None,
+    })
+}
+
+/// What is known before anything is mounted.
+fn obstacle(root: &Path, mounted: &[PathBuf]) -> Option<String> {
+    if !root.is_dir() {
+        return Some("it is no directory".to_owned());
+    }
+    // KERNEL: the view would show what is below the mount, and who may not unmount it must not see that (EINVAL).
+    if let Some(point) = mounted.iter().find(|point| *point != root && point.starts_with(root)) {
+        return Some(format!("`{}` is mounted in it", shown(point)));
+    }
+    unmapped(root)
+}
+
+/// KERNEL: in a user namespace that maps one user and one group, overlayfs can neither copy nor create below a directory of another
+/// one (EOVERFLOW). Whoever could not write there anyway loses nothing.
+fn unmapped(root: &Path) -> Option<String> {
+    let found = fs::metadata(root).ok()?;
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let belongs = |gid: u32| {
+        let groups = rustix::process::getgroups().unwrap_or_default();
+        groups.iter().any(|group| group.as_raw() == gid)
+    };
+    let (who, writable) = if found.uid() != uid {
+        let shared = if found.gid() == gid || belongs(found.gid()) { 0o020 } else { 0o002 };
+        (format!("user {}", found.uid()), shared)
+    } else if found.gid() != gid {
+        (format!("group {}", found.gid()), 0o200)
+    } else {
+        return None;
+    };
+    (found.mode() & writable != 0).then(|| {
+        format!(
+            "it belongs to {who}, and overlayfs changes only what belongs to this user and its first group"
+        )
+    })
+}
+
+/// What commands see that a directory of the layer is in, or that is in one.
+fn exposed(spec: &SandboxSpec, surveyed: &[SurveyedRoot], directories: &LayerMountPaths) -> Option<String> {
+    let system = system_root::SYSTEM_DIRECTORIES.iter().map(|directory| Path::new("/").join(directory));
+    let roots = spec.open_roots().chain(surveyed.iter().map(|root| root.path.as_path()));
+    let visible = roots.chain(spec.besides()).chain([spec.home.as_path()]).map(Path::to_owned).chain(system);
+    let own = [&directories.upper, &directories.work];
+    let meets = |place: &Path| own.iter().any(|own| own.starts_with(place) || place.starts_with(own));
+    let place = visible.into_iter().find(|place| meets(place))?;
+    Some(format!("the layer's own directory is in `{}`, which commands see", shown(&place)))
+}
+
+fn refusal(backend: Backend, root: &Path, why: &str) -> SandboxStartError {
+    unsupported(backend, format!("the root `{}` cannot have a layer: {why}", shown(root)))
 }
 
 fn unsupported(backend: Backend, reason: String) -> SandboxStartError {
     SandboxStartError::Unsupported { backend, what: UnsupportedFeature::Layer, reason }
+}
+
+fn shown(path: &Path) -> String {
+    ByteString::from(path).display()
 }

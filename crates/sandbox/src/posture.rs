@@ -66,6 +66,9 @@ fn namespaced(control: Control, evidence: &PostureEvidence<'_>, landlock_abi: Op
         Control::FsRead | Control::FsWrite if matches!(spec.view, HostView::WholeMachine { .. }) => {
             whole_machine(spec)
         }
+        Control::FsWrite if spec.layer.is_some() => {
+            enforced(&format!("mounts, a layer over each writable root, Landlock ABI {abi}"))
+        }
         Control::FsRead | Control::FsWrite => enforced(&format!("mounts, Landlock ABI {abi}")),
         Control::Net => net(evidence),
         Control::Pid => enforced("PID namespace"),

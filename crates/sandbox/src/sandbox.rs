@@ -63,6 +63,8 @@ pub enum SandboxStartError {
     Unavailable { backend: Backend, reason: String },
     #[error("the backend `{backend}` cannot be used for this: {reason}")]
     Unsupported { backend: Backend, what: UnsupportedFeature, reason: String },
+    #[error("cannot make the layer of the root `{}`", ringfence_types::ByteString::from(root.as_path()).display())]
+    Layer { root: std::path::PathBuf, source: io::Error },
     #[error("the backend `container` is not available")]
     Container {
         #[source]
@@ -110,10 +112,10 @@ impl SandboxStartError {
                 Some("use --backend native or bubblewrap, or --net none".to_owned())
             }
             Self::Unsupported { backend: Backend::Native, what: UnsupportedFeature::Layer, .. } => {
-                Some("run the command without a layer, directly on the root".to_owned())
+                Some("use `ringfence run`, which works on the root itself".to_owned())
             }
             Self::Unsupported { what: UnsupportedFeature::Layer, .. } => {
-                Some("use --backend native, or run the command without a layer".to_owned())
+                Some("use --backend native, or `ringfence run`, which works on the root itself".to_owned())
             }
             Self::Container { hint, .. } => hint.clone(),
             _ => None,

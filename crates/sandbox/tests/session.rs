@@ -3,6 +3,8 @@
 
 #[path = "session/approval.rs"]
 mod approval;
+#[path = "session/layer.rs"]
+mod layer;
 #[path = "session/network.rs"]
 mod network;
 

@@ -562,7 +562,7 @@ fn a_module_that_names_another_checkout_gives_nothing() {
 }
 
 fn open<'p>(paths: &[&'p Path]) -> SurveyRoots<'p> {
-    SurveyRoots { open: paths.to_vec(), closed: Vec::new() }
+    SurveyRoots { open: paths.to_vec(), ..SurveyRoots::default() }
 }
 
 /// In every root that it would be reached through, with the other names of what is in it.
@@ -573,7 +573,8 @@ fn a_closed_part_is_masked_as_a_whole() {
     fs::hard_link(bench.root().join("w/part/deep/file"), bench.root().join("w/alias")).unwrap();
     let (outer, inner) = (bench.root().join("w"), bench.root().join("w/part"));
     let (deep, one) = (inner.join("deep"), outer.join("one"));
-    let places = SurveyRoots { open: vec![&inner, &outer], closed: vec![&deep, &one] };
+    let places =
+        SurveyRoots { open: vec![&inner, &outer], closed: vec![&deep, &one], view: RootView::Direct };
     let survey = super::survey_all(&places, &TestRules).unwrap();
     let [first, second] = &survey.roots[..] else { panic!("{survey:?}") };
     assert_eq!((&first.path, &first.masks), (&inner, &paths(&[".env", "deep"])));
