@@ -150,7 +150,7 @@ fn repositories(changes: &[LayerChange]) -> BTreeSet<PathBuf> {
     for change in changes {
         let path = change.absolute();
         let inside = path.ancestors().skip(1).take_while(|above| above.starts_with(change.root.as_path()));
-        for above in inside.filter(|above| above.file_name().is_some_and(|name| name != ".git")) {
+        for above in inside.filter(|above| !above.ends_with(".git")) {
             if looked.contains_key(above) {
                 break;
             }
