@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use ringfence_authz::ApprovalNeeded;
+use ringfence_layer::LayerError;
 use ringfence_sandbox::CommandIo;
 use ringfence_types::Call;
 use zeroize::Zeroizing;
@@ -47,8 +48,8 @@ pub(crate) trait Effect: fmt::Debug + Sized {
         None
     }
 
-    /// The changes that the call brings along, as a unified diff, if it knows them itself. An error says why they cannot be read.
-    fn diff(&self, _question: &ApprovalNeeded) -> Option<Result<Zeroizing<Vec<u8>>, String>> {
+    /// The changes that the call brings along, as a unified diff, if it knows them itself.
+    fn diff(&self, _question: &ApprovalNeeded) -> Option<Result<Zeroizing<Vec<u8>>, LayerError>> {
         None
     }
 

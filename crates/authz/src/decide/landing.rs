@@ -132,7 +132,7 @@ fn ruling<'s>(
     rules.writing(relative, SteeringPolicy::of(scene.policy.profile)).stricter(rules.reading(named))
 }
 
-/// A file that may hold a private key and holds none. Of what is new nobody has looked yet.
+/// A file that may hold a private key and holds none. The facts are about the host, so they say nothing of a content that arrives.
 fn is_public(scene: &EvalContext<'_>, entry: &LandedEntry, rule: &BuiltInRule) -> bool {
     rule.verdict == PathDecision::HiddenUnlessPublic
         && entry.after.is_none()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use ringfence_authz::ApprovalNeeded;
-use ringfence_layer::{Layer, LayerChange, LandingSelection, LaterChanges, UndoOutcome};
+use ringfence_layer::{Layer, LayerChange, LayerError, LandingSelection, LaterChanges, UndoOutcome};
 use ringfence_ledger::Event;
 use ringfence_sandbox::CommandIo;
 use ringfence_types::{Call, Landing, LandingAction, PolicyLayer, Refusal, RefusalCode, RuleId};
@@ -35,10 +35,9 @@ impl Effect for LandEffect {
         matches!(call, Call::Land(_))
     }
 
-    fn diff(&self, question: &ApprovalNeeded) -> Option<Result<Zeroizing<Vec<u8>>, String>> {
+    fn diff(&self, question: &ApprovalNeeded) -> Option<Result<Zeroizing<Vec<u8>>, LayerError>> {
         let Call::Land(landing) = question.action().call() else { return None };
-        let diff = patch_of_landing(self.layer.as_ref()?, &self.changes, landing, question);
-        Some(diff.map_err(|error| chain(&error)))
+        Some(patch_of_landing(self.layer.as_ref()?, &self.changes, landing, question))
     }
 }
 
@@ -83,8 +82,7 @@ fn land(
     session: &AgentSession<'_>,
 ) -> Result<LandingOutcome, CallEnd> {
     let Call::Land(landing) = running.call() else { return Err(CallEnd::Refused(no_layer())) };
-    session.reached(crate::observer::PipelineStage::Run);
-    let failed = |error: ringfence_layer::LayerError| CallEnd::Failed {
+    let failed = |error: LayerError| CallEnd::Failed {
         what: chain(&error),
         hint: layer_hint(&error).map(str::to_owned),
     };

@@ -197,7 +197,7 @@ impl Runtime {
     pub fn discard_layer(&self, layer: OpenLayer, by: Principal) -> Result<usize, LayerLookupError> {
         // Its roots may be gone.
         let changes = layer.layer.changes().map_or(0, |changes| changes.changes.len());
-        // Before it is gone, because nobody could say afterwards what it was.
+        // Before it is removed: a record that fails keeps the layer.
         let event = Event::LayerDiscarded { layer: layer.id, actor: by, changes: changes as u64 };
         let _receipt = self.ledger.append(&event)?;
         layer.layer.discard()?;

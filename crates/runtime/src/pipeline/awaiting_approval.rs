@@ -334,7 +334,7 @@ impl<E: Effect> AwaitingApproval<E> {
             }
             _ => match self.effect.diff(&self.question) {
                 Some(Ok(diff)) => Brought::Changes(diff),
-                Some(Err(why)) => Brought::Unknown(why),
+                Some(Err(error)) => Brought::Unknown(chain(&error)),
                 None => Brought::Nothing,
             },
         }
