@@ -404,13 +404,11 @@ fn no_way_leads_to_the_directories_of_the_layer() {
 
 /// The refusal for a layer that cannot be made; nothing ran.
 fn refused(spec: &SandboxSpec) -> String {
-    match Sandbox::start(spec, &NoRules) {
-        Err(error @ SandboxStartError::Unsupported { what: UnsupportedFeature::Layer, .. }) => {
-            assert!(error.hint().is_some() && !error.is_about_this_machine() && !error.is_transient());
-            error.to_string()
-        }
-        other => panic!("{other:?}"),
-    }
+    let error = Sandbox::start(spec, &NoRules).unwrap_err();
+    let what = matches!(error, SandboxStartError::Unsupported { what: UnsupportedFeature::Layer, .. });
+    assert!(what && error.hint().is_some(), "{error:?}");
+    assert!(!error.is_about_this_machine() && !error.is_transient());
+    error.to_string()
 }
 
 #[test]
