@@ -131,8 +131,17 @@ impl LayerChanges {
     }
 
     /// The changes at or below any of these absolute paths, and what they need: created directories above them.
-    pub fn below(&self, _paths: &[&Path]) -> Vec<LayerChange> {
-        Vec::new()
+    pub fn below(&self, paths: &[&Path]) -> Vec<LayerChange> {
+        let wanted = |path: &Path| paths.iter().any(|above| path.starts_with(above));
+        let selected: Vec<PathBuf> =
+            self.changes.iter().map(LayerChange::absolute).filter(|path| wanted(path)).collect();
+        let needed = |change: &LayerChange| {
+            let path = change.absolute();
+            let made = change.after.as_ref().is_some_and(|after| after.kind == EntryKind::Directory)
+                && change.before.as_ref().is_none_or(|before| before.kind != EntryKind::Directory);
+            wanted(&path) || (made && selected.iter().any(|below| below.starts_with(&path)))
+        };
+        self.changes.iter().filter(|change| needed(change)).cloned().collect()
     }
 }
 

@@ -33,3 +33,9 @@ pub enum LayerError {
     #[error("the file system of `{}` cannot exchange two files", ByteString::from(path.as_path()).display())]
     NoExchange { path: PathBuf },
 }
+
+impl LayerError {
+    pub(crate) fn io(action: &'static str, path: &std::path::Path, source: impl Into<io::Error>) -> Self {
+        Self::Io { action, path: path.to_owned(), source: source.into() }
+    }
+}

@@ -11,11 +11,27 @@
 //!
 //! INVARIANT: this crate decides nothing. It lands what the caller selects, and never replaces what it did not look at.
 
+mod attributes;
+mod base;
+mod beneath;
 mod change;
+mod compare;
+mod copy;
+mod digest;
 mod error;
+mod fault;
+mod journal;
 mod landing;
 mod layer;
+mod plan;
+mod record;
+mod remove;
+mod stamp;
 mod store;
+mod swap;
+mod transfer;
+mod undo;
+mod walk;
 
 pub use change::{
     ChangeKind, ChangeSide, EntryContent, EntryState, EntryTime, LandedSlot, LayerChange, LayerChanges,

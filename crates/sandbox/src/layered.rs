@@ -135,32 +135,24 @@ fn obstacle(root: &Path, mounted: &[PathBuf]) -> Option<String> {
         return Some("it is no directory".to_owned());
     }
     // KERNEL: the view would show what is below the mount, and who may not unmount it must not see that (EINVAL).
-    if let Some(point) = mounted.iter().find(|point| *point != root && point.starts_with(root)) {
-        return Some(format!("`{}` is mounted in it", shown(point)));
-    }
-    unmapped(root)
+    let point = mounted.iter().find(|point| *point != root && point.starts_with(root))?;
+    Some(format!("`{}` is mounted in it", shown(point)))
 }
 
-/// KERNEL: in a user namespace that maps one user and one group, overlayfs can neither copy nor create below a directory of another
-/// one (EOVERFLOW). Whoever could not write there anyway loses nothing.
-fn unmapped(root: &Path) -> Option<String> {
+/// What a person should know about a root that belongs to somebody else, or to another group: what is in it mostly does, too.
+///
+/// KERNEL: in a user namespace that maps one user and one group, overlayfs does not copy up a file or directory of another one
+/// (EOVERFLOW). Names can be created, and files of this user changed.
+pub(crate) fn note_of_owner(root: &Path) -> Option<String> {
     let found = fs::metadata(root).ok()?;
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let belongs = |gid: u32| {
-        let groups = rustix::process::getgroups().unwrap_or_default();
-        groups.iter().any(|group| group.as_raw() == gid)
-    };
-    let (who, writable) = if found.uid() != uid {
-        let shared = if found.gid() == gid || belongs(found.gid()) { 0o020 } else { 0o002 };
-        (format!("user {}", found.uid()), shared)
-    } else if found.gid() != gid {
-        (format!("group {}", found.gid()), 0o200)
-    } else {
-        return None;
-    };
-    (found.mode() & writable != 0).then(|| {
+    let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    ((found.uid(), found.gid()) != own).then(|| {
         format!(
-            "it belongs to {who}, and overlayfs changes only what belongs to this user and its first group"
+            "`{}` belongs to user {} and group {}: through a layer a command changes only files of its own user and group \
+             (EOVERFLOW for others)",
+            shown(root),
+            found.uid(),
+            found.gid()
         )
     })
 }
@@ -186,4 +178,60 @@ fn unsupported(backend: Backend, reason: String) -> SandboxStartError {
 
 fn shown(path: &Path) -> String {
     ByteString::from(path).display()
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_launch::plan::{Encoder, FileIdentity};
+    use ringfence_launch::step::LaunchStep;
+
+    use super::*;
+
+    #[test]
+    fn a_mount_in_a_root_is_an_obstacle_and_the_root_itself_is_none() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path();
+        let beside = root.with_extension("beside");
+        assert_eq!(obstacle(root, &[PathBuf::from("/"), root.to_owned(), beside]), None);
+        let why = obstacle(root, &[root.join("data")]).unwrap();
+        assert_eq!(why, format!("`{}` is mounted in it", root.join("data").display()));
+        assert_eq!(obstacle(&root.join("none"), &[]).unwrap(), "it is no directory");
+    }
+
+    /// Only the failed mount of a view is a refusal, and only where the kernel would say the same again.
+    #[test]
+    fn the_root_of_a_failed_mount_is_named() {
+        let identity = FileIdentity { device: 1, inode: 2 };
+        let mut encoder = Encoder::default();
+        encoder.push(&PlanOp::Root { source: c"/a", target: c"a", access: MountAccess::Write, identity });
+        let view = PlanOp::LayeredRoot { source: c"/b", target: c"b", identity, upper: c"/u", work: c"/w" };
+        encoder.push(&view);
+        let plan = encoder.finish();
+        let failed = |operation, errno| {
+            let (backend, step) = (Backend::Native, LaunchStep::Roots);
+            explained(SandboxStartError::Step { backend, step, operation, errno }, &plan)
+        };
+        for errno in [Errno::INVAL, Errno::PERM, Errno::NODEV, Errno::OPNOTSUPP, Errno::ROFS] {
+            let refused = failed(1, errno);
+            let what =
+                matches!(refused, SandboxStartError::Unsupported { what: UnsupportedFeature::Layer, .. });
+            assert!(what && refused.to_string().contains("the root `/b` cannot have a layer"), "{refused}");
+        }
+        for (operation, errno) in [(0, Errno::INVAL), (2, Errno::INVAL), (1, Errno::STALE), (1, Errno::NOMEM)]
+        {
+            assert!(
+                matches!(failed(operation, errno), SandboxStartError::Step { .. }),
+                "{operation} {errno}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_root_of_another_owner_is_told() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(note_of_owner(place.path()), None);
+        // /etc belongs to root.
+        let is_root = rustix::process::geteuid().is_root();
+        assert_eq!(note_of_owner(Path::new("/etc")).is_none(), is_root);
+    }
 }

@@ -153,8 +153,12 @@ impl WorkspaceState {
         places: SurveyRoots<'_>,
     ) -> Result<Self, SandboxStartError> {
         let mut survey = survey::survey_all(&places, rules)?;
-        for root in survey.roots.iter_mut().filter(|root| !is_writable(spec, &root.path)) {
-            root.view = RootView::Direct;
+        for root in &mut survey.roots {
+            if is_writable(spec, &root.path) {
+                survey.notes.extend(layered::note_of_owner(&root.path));
+            } else {
+                root.view = RootView::Direct;
+            }
         }
         let remembered = GuardedPaths::of(&survey.roots);
         Ok(Self { survey, placeholders: None, remembered, sweeper: None })

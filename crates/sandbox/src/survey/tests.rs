@@ -775,3 +775,28 @@ fn name_is_hidden(path: &Path) -> bool {
 fn file_id(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
+
+/// Everything may be changed in a copy-on-write view, and nothing that is hidden may be read.
+#[test]
+fn a_layered_root_needs_mounts_for_what_is_hidden_alone() {
+    let bench = Bench::new();
+    bench.repository("").write("conf/.env", "A").write(".envrc", "x");
+    bench.git("", &["config", "remote.origin.url", "https://user:hunter2@example.invalid/x"]);
+    let root = bench.root();
+    let places = SurveyRoots { open: vec![&root], ..SurveyRoots::default() };
+    let direct = survey_all(&places, &TestRules).unwrap().roots.remove(0);
+    let held = [&direct.protected, &direct.pins];
+    assert!(held.iter().all(|list| !list.is_empty()) && !direct.absent.is_empty());
+    let places = SurveyRoots { view: RootView::Layered, ..places };
+    let layered = survey_all(&places, &TestRules).unwrap().roots.remove(0);
+    assert_eq!((&layered.masks, &layered.rewritten), (&direct.masks, &direct.rewritten));
+    assert_eq!(layered.rewritten.len(), 1);
+    let only = SurveyedRoot {
+        path: layered.path.clone(),
+        masks: paths(&["conf/.env"]),
+        rewritten: layered.rewritten.clone(),
+        view: RootView::Layered,
+        ..SurveyedRoot::default()
+    };
+    assert_eq!(layered, only);
+}
