@@ -251,8 +251,14 @@ fn tell_landed(settled: &Settled, id: &str, action: LandingAction) -> ExitCode {
     match &settled.ended {
         CallEnd::Touched(EffectOutput::Landed(outcome)) => landed(outcome, id, action),
         CallEnd::Refused(refusal) => {
-            let named = |text: &String| text.replace(" ID", &format!(" {id}"));
-            error::refused(&Refusal { hint: refusal.hint.as_ref().map(named), ..refusal.clone() })
+            let mut hint = refusal.hint.as_ref().map(|hint| hint.replace(" ID", &format!(" {id}")));
+            if let Some(hint) = &mut hint
+                && action == LandingAction::Commit
+                && refusal.code == RefusalCode::Approval
+            {
+                hint.push_str(&format!("; or leave it out: `ringfence commit {id} --except PATH`"));
+            }
+            error::refused(&Refusal { hint, ..refusal.clone() })
         }
         CallEnd::Failed { what, hint } => error::failed_text(what, hint.as_deref()),
         CallEnd::Executed(_) | CallEnd::Touched(_) => ExitCode::from(FAILED),
@@ -359,7 +365,7 @@ pub(crate) fn after_try(
     loop {
         match asked() {
             Answer::Diff => {
-                if show::diffs(&layer, &judged, style(environment)).is_err() {
+                if show::diffs(&layer, &judged, &workspace, style(environment)).is_err() {
                     return;
                 }
             }

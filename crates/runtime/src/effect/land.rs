@@ -66,7 +66,7 @@ impl Perform for LandEffect {
             // What a person has approved is not taken away again.
             before.approve(running.grant().opened().iter().map(|path| path.as_path().to_owned()));
         }
-        let done = land(&running, layer, changes, session);
+        let done = land(&running, layer, changes);
         let (held, looked) = held_changes::after(before, session);
         let done = done.and_then(|outcome| record(&running, &landing, outcome, session));
         let done = done.and_then(|outcome| looked.map(|()| EffectOutput::Landed(outcome)));
@@ -79,7 +79,6 @@ fn land(
     running: &Running<LandEffect>,
     mut layer: Layer,
     changes: Vec<LayerChange>,
-    session: &AgentSession<'_>,
 ) -> Result<LandingOutcome, CallEnd> {
     let Call::Land(landing) = running.call() else { return Err(CallEnd::Refused(no_layer())) };
     let failed = |error: LayerError| CallEnd::Failed {

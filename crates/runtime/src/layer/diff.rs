@@ -37,9 +37,10 @@ pub enum DiffForm {
 }
 
 impl OpenLayer {
-    /// What landing the change would do.
-    pub fn diff(&self, change: &LayerChange) -> Result<ChangeDiff, LayerError> {
-        diff(&self.layer, change, LandingAction::Commit)
+    /// What landing the change would do. Names in `workspace` are relative to it, so that `git apply` takes the diff there.
+    pub fn diff(&self, change: &LayerChange, workspace: &Path) -> Result<ChangeDiff, LayerError> {
+        let scene = DiffScene { layer: &self.layer, workspace, action: LandingAction::Commit };
+        scene.diff(change)
     }
 }
 
@@ -59,6 +60,8 @@ pub(crate) fn patch_of_landing(
     let mut changes: Vec<&LayerChange> =
         changes.iter().filter(|change| wanted.contains(change.absolute().as_path())).collect();
     changes.sort_by_key(|change| !asked.contains(change.absolute().as_path()));
+    let workspace = question.permissions().roots.first().map_or(Path::new("/"), |root| root.path.as_path());
+    let scene = DiffScene { layer, workspace, action: landing.action };
     let mut out = Zeroizing::new(Vec::new());
     let mut left = changes.len();
     for change in changes {
@@ -66,28 +69,42 @@ pub(crate) fn patch_of_landing(
             out.extend_from_slice(format!("({left} more changes are not in this diff)\n").as_bytes());
             break;
         }
-        out.extend_from_slice(&diff(layer, change, landing.action)?.patch);
+        out.extend_from_slice(&scene.diff(change)?.patch);
         left -= 1;
     }
     Ok(out)
 }
 
-fn diff(layer: &Layer, change: &LayerChange, action: LandingAction) -> Result<ChangeDiff, LayerError> {
-    let content = |side, state: &Option<EntryState>| match state {
-        Some(state) if state.kind != EntryKind::Directory => layer.content(change, side, SHOWN),
-        _ => Ok(None),
-    };
-    let before = DiffedState {
-        state: change.before.as_ref(),
-        content: content(ChangeSide::Before, &change.before)?,
-    };
-    let after =
-        DiffedState { state: change.after.as_ref(), content: content(ChangeSide::After, &change.after)? };
-    let path = ByteString::from(change.absolute().as_path());
-    Ok(match action {
-        LandingAction::Commit => written(&path, &before, &after),
-        LandingAction::Undo | LandingAction::ForcedUndo => written(&path, &after, &before),
-    })
+struct DiffScene<'l> {
+    layer: &'l Layer,
+    workspace: &'l Path,
+    action: LandingAction,
+}
+
+impl DiffScene<'_> {
+    fn diff(&self, change: &LayerChange) -> Result<ChangeDiff, LayerError> {
+        let content = |side, state: &Option<EntryState>| match state {
+            Some(state) if state.kind != EntryKind::Directory => self.layer.content(change, side, SHOWN),
+            _ => Ok(None),
+        };
+        let before = DiffedState {
+            state: change.before.as_ref(),
+            content: content(ChangeSide::Before, &change.before)?,
+        };
+        let after = DiffedState {
+            state: change.after.as_ref(),
+            content: content(ChangeSide::After, &change.after)?,
+        };
+        let path = change.absolute();
+        let below = path.strip_prefix(self.workspace).ok().filter(|below| !below.as_os_str().is_empty());
+        // git's names begin with `a/` and `b/`, and the path follows without its first slash.
+        let name = below.unwrap_or_else(|| path.strip_prefix("/").unwrap_or(&path));
+        let name = ByteString::from(name);
+        Ok(match self.action {
+            LandingAction::Commit => written(&name, &before, &after),
+            LandingAction::Undo | LandingAction::ForcedUndo => written(&name, &after, &before),
+        })
+    }
 }
 
 struct DiffedState<'s> {
@@ -121,10 +138,8 @@ impl DiffedState<'_> {
     }
 }
 
-fn written(path: &ByteString, before: &DiffedState<'_>, after: &DiffedState<'_>) -> ChangeDiff {
-    // git's names begin with `a/` and `b/`, and the path follows without its first slash.
-    let relative = ByteString::from(path.as_path().strip_prefix("/").unwrap_or(path.as_path()));
-    let (old, new) = (quoted_name(b"a/", &relative), quoted_name(b"b/", &relative));
+fn written(name: &ByteString, before: &DiffedState<'_>, after: &DiffedState<'_>) -> ChangeDiff {
+    let (old, new) = (quoted_name(b"a/", name), quoted_name(b"b/", name));
     let mut patch = Zeroizing::new([b"diff --git ", old.as_slice(), b" ", &new, b"\n"].concat());
     match (before.mode(), after.mode()) {
         (None, Some(mode)) => patch.extend_from_slice(format!("new file mode {mode}\n").as_bytes()),

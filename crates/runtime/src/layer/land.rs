@@ -196,6 +196,7 @@ fn why(reason: ConflictReason) -> &'static str {
         ConflictReason::CreatedOnHost => "something was made there on the host meanwhile",
         ConflictReason::ParentReplaced => "a directory above it is not what it was",
         ConflictReason::NotEmpty => "the directory has entries that the layer does not know",
+        ConflictReason::MountPoint => "something is mounted there on the host",
         ConflictReason::NotAsSelected => "the layer has something else there than what was looked at",
     }
 }

@@ -230,7 +230,7 @@ pub(super) fn stat(scene: &LayerScene<'_, '_>, style: TextStyle) -> Result<(), E
     say!("{}  {}  {}", found.id, state(scene.layer.state()), time(found.created));
     let mut rows = Vec::with_capacity(judged.changes.len());
     for judged in &judged.changes {
-        let diff = scene.layer.diff(&judged.change).map_err(|error| unreadable(&error))?;
+        let diff = scene.layer.diff(&judged.change, scene.workspace()).map_err(|error| unreadable(&error))?;
         rows.push(StatRow::of(judged, diff, scene.workspace()));
     }
     let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or_default().min(80);
@@ -246,10 +246,8 @@ pub(super) fn stat(scene: &LayerScene<'_, '_>, style: TextStyle) -> Result<(), E
         .iter()
         .fold((0_u64, 0_u64), |(added, removed), row| (added + row.added, removed + row.removed));
     if !rows.is_empty() {
-        say!(
-            " {}, {added} insertions(+), {removed} deletions(-)",
-            counted(rows.len(), "change")
-        );
+        let (added, removed) = (plural(added, "insertion"), plural(removed, "deletion"));
+        say!(" {}, {added}(+), {removed}(-)", counted(rows.len(), "change"));
         tell_judgement(judged, scene.workspace());
     }
     let landed = scene.landed()?;
@@ -264,6 +262,10 @@ pub(super) fn stat(scene: &LayerScene<'_, '_>, style: TextStyle) -> Result<(), E
         next_steps(&found.id);
     }
     Ok(())
+}
+
+fn plural(count: u64, noun: &str) -> String {
+    counted(usize::try_from(count).unwrap_or(usize::MAX), noun)
 }
 
 struct StatRow {
@@ -310,7 +312,8 @@ impl StatRow {
         let minus = style.decision(Decision::Deny, &bar("-", self.removed));
         let pad = " ".repeat(width.saturating_sub(self.name.chars().count()));
         let remark = self.remark.as_ref().map(|remark| format!("  {remark}")).unwrap_or_default();
-        say!(" {}{pad} | {:>4} {plus}{minus}{remark}", style.spelled(self.name.clone()), self.size);
+        let row = format!(" {}{pad} | {:>4} {plus}{minus}{remark}", style.spelled(self.name.clone()), self.size);
+        say!("{}", row.trim_end());
     }
 }
 
@@ -431,13 +434,18 @@ fn kinds(changes: &[&JudgedChange], noun: &str) -> Vec<String> {
 }
 
 pub(super) fn patch(scene: &LayerScene<'_, '_>, style: TextStyle) -> Result<(), ExitCode> {
-    diffs(scene.layer, scene.judged, style)
+    diffs(scene.layer, scene.judged, scene.workspace(), style)
 }
 
 /// Every change as a unified diff, with everything that a terminal would interpret as a visible escape.
-pub(super) fn diffs(layer: &OpenLayer, judged: &JudgedChanges, style: TextStyle) -> Result<(), ExitCode> {
+pub(super) fn diffs(
+    layer: &OpenLayer,
+    judged: &JudgedChanges,
+    workspace: &Path,
+    style: TextStyle,
+) -> Result<(), ExitCode> {
     for judged in &judged.changes {
-        let diff = layer.diff(&judged.change).map_err(|error| unreadable(&error))?;
+        let diff = layer.diff(&judged.change, workspace).map_err(|error| unreadable(&error))?;
         proposal::print_diff(&diff.patch, style);
     }
     Ok(())
