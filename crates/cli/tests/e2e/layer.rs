@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::approval::session;
 use crate::approvals::{Watcher, configure, events};
+use crate::terminal::Terminal;
 use crate::testkit::{Done, World, collect, contains, finish};
 
 /// Content, permissions and kind of everything below a directory: `Err` is the target of a link.
@@ -113,6 +115,24 @@ fn trying_changes_nothing_and_committing_lands_exactly_that() {
     let again = world.layers(&["commit"]).expect(125);
     assert!(again.err.contains("no changes wait") && again.err.contains("ringfence try"), "{}", again.err);
     world.ledger_tool(&["verify"]).expect(0);
+}
+
+/// The diff is one: git takes it.
+#[test]
+fn git_applies_the_patch() {
+    let (world, other) = (World::new(), World::new());
+    for world in [&world, &other] {
+        world.repository();
+        world.write("sub/a", "1\n2\n3\n");
+        world.write("gone", "gone\n");
+    }
+    let id = world.tried("printf '1\\ntwo\\n3\\n' >sub/a; rm gone; mkdir new; echo x >new/b; printf '#!/bin/sh\\n' >run; chmod 755 run");
+    let patch = world.layers(&["changes", &id, "--patch"]).expect(0);
+    finish(other.host("git").args(["apply", "-"]), &patch.out).expect(0);
+    world.layers(&["commit", &id]).expect(0);
+    for path in ["sub/a", "gone", "new/b", "run"] {
+        assert_eq!(other.read(path), world.read(path), "{path}");
+    }
 }
 
 #[test]
@@ -251,7 +271,8 @@ fn protected_paths_land_only_after_an_approval() {
     world.layers(&["commit", "--except", ".git"]).expect(0);
     assert_eq!(world.read("work").as_deref(), Some("work\n"));
     assert_eq!((world.read(".git/config"), world.read(".git/hooks/pre-commit")), (config, None));
-    let watcher = Watcher::new(&world);
+    // The whole prompt at once, with the diff.
+    let watcher = Watcher::at(&world, Terminal::new(120, 160));
     let denied = watcher.answer(b"d", world.ringfence().arg("commit"), b"").expect(126);
     assert!(denied.err.contains("approval.denied"), "{}", denied.err);
     assert_eq!(world.read(".git/hooks/pre-commit"), None);
@@ -480,12 +501,10 @@ fn what_runs_in_a_session_commits_nothing() {
 /// At a terminal the person is asked, and keys from before the question are no answer.
 #[test]
 fn at_a_terminal_the_person_is_asked() {
-    use crate::approval::session;
-    use crate::terminal::Terminal;
     let world = World::new();
     prepare(&world);
     let terminal = Terminal::new(40, 120);
-    let run = "exec \"$RINGFENCE\" try -- sh -c 'echo tried >a' 2>&1 </dev/tty >/dev/tty";
+    let run = "exec \"$RINGFENCE\" try -- sh -c 'echo tried >a' </dev/tty >/dev/tty 2>&1";
     let child = session(&world, &terminal, run);
     terminal.wait_for("[L]ater? ");
     terminal.type_in(b"d\r");

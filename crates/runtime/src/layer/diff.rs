@@ -126,7 +126,12 @@ impl DiffedState<'_> {
         !bytes.get(..TEXT).unwrap_or(bytes).contains(&0)
     }
 
-    /// As git writes it: `100644`, `120000`, `40755`.
+    /// A directory, or nothing.
+    fn is_directory(&self) -> bool {
+        self.state.is_none_or(|state| state.kind == EntryKind::Directory)
+    }
+
+    /// As git writes it: `100644`, `120000`.
     fn mode(&self) -> Option<String> {
         let state = self.state?;
         let kind = match state.kind {
@@ -138,7 +143,23 @@ impl DiffedState<'_> {
     }
 }
 
+/// git has no directories, and reads over a line that begins like this one.
+fn of_directory(name: &ByteString, before: &DiffedState<'_>, after: &DiffedState<'_>) -> ChangeDiff {
+    let mode = |state: &EntryState| format!("{:o}", state.mode);
+    let what = match (before.state.map(mode), after.state.map(mode)) {
+        (None, Some(mode)) => format!("new, mode {mode}"),
+        (Some(_), None) => "deleted".to_owned(),
+        (Some(one), Some(other)) if one != other => format!("mode {one} becomes {other}"),
+        _ => "other times or attributes".to_owned(),
+    };
+    let patch = [b"directory ", quoted_name(b"", name).as_slice(), b": ", what.as_bytes(), b"\n"].concat();
+    ChangeDiff { patch: Zeroizing::new(patch), added: 0, removed: 0, form: DiffForm::Text }
+}
+
 fn written(name: &ByteString, before: &DiffedState<'_>, after: &DiffedState<'_>) -> ChangeDiff {
+    if before.is_directory() && after.is_directory() {
+        return of_directory(name, before, after);
+    }
     let (old, new) = (quoted_name(b"a/", name), quoted_name(b"b/", name));
     let mut patch = Zeroizing::new([b"diff --git ", old.as_slice(), b" ", &new, b"\n"].concat());
     match (before.mode(), after.mode()) {
