@@ -416,7 +416,8 @@ impl<'a> Transfer<'a> {
             })
             .cloned()
             .collect();
-        directories.sort_by(|one, other| other.path().cmp(one.path()));
+        // What is below has a longer path.
+        directories.sort_by_key(|entry| std::cmp::Reverse(entry.path().as_os_str().len()));
         for entry in &directories {
             if let Some(reason) = self.settle_directory(entry, self.direction)? {
                 self.conflicts.insert(entry.number(), reason);
