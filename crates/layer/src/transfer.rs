@@ -342,7 +342,8 @@ impl<'a> Transfer<'a> {
         run: impl FnOnce(Swap<'_>) -> Result<(), SwapError>,
     ) -> Result<(), SwapError> {
         let Some(root) = self.roots.get(entry.root) else { return Err(SwapError::Failed(Errno::INVAL)) };
-        let parent = last.open(root, entry)?;
+        let name = name_of(entry.path())?;
+        let parent = last.open(root, entry);
         let slot = match self.slot(entry) {
             Ok(Some(slot)) => slot,
             Ok(None) => return Err(SwapError::Conflict(ConflictReason::RemovedOnHost)),
@@ -351,9 +352,8 @@ impl<'a> Transfer<'a> {
             }
             Err(_) => return Err(SwapError::Failed(Errno::INVAL)),
         };
-        let host = Place { directory: parent, name: name_of(entry.path())? };
         run(Swap {
-            host,
+            host: parent.map(|directory| Place { directory, name }),
             slot: slot.place(),
             incoming: entry.incoming.as_ref(),
             outgoing: entry.outgoing.as_ref(),
