@@ -95,6 +95,16 @@ pub(crate) fn strip(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
+pub(crate) fn remove_opaque(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    for prefix in OVERLAY {
+        match rustix::fs::fremovexattr(fd, [prefix, b"opaque"].concat().as_slice()) {
+            Ok(()) | Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
 fn overlay_suffix(name: &[u8]) -> Option<&[u8]> {
     OVERLAY.iter().find_map(|prefix| name.strip_prefix(*prefix))
 }

@@ -6,17 +6,18 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use ringfence_types::ByteString;
-use rustix::fs::{FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::{Tree, name_of};
+use crate::beneath::{Tree, is_whiteout, name_of};
 use crate::change::{ChangeSide, LayerChange, RefusedEntry};
 use crate::compare::{ComparedChange, Comparison};
 use crate::copy::{Place, copy};
 use crate::error::LayerError;
 use crate::journal::{LandingPhase, PhaseJournal};
 use crate::layer::Layer;
+use crate::opaque::whiteout;
 use crate::plan::{LandingPlan, Placement, PlannedEntry, Staging, place_beside, planned, relaxed};
 use crate::record::{self, BaseEntry};
 use crate::remove::remove_tree;
@@ -62,7 +63,7 @@ pub enum LandingSelection {
 }
 
 /// Why an entry was left as it is on both sides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConflictReason {
     /// The host changed the entry since the view was opened.
@@ -620,6 +621,9 @@ fn finish_landed(transfer: &Transfer<'_>, entry: &PlannedEntry) -> Result<(), La
         fault::point();
     }
     let root = transfer.root(entry)?;
+    if entry.change.after.is_none() {
+        return remove_whiteout(root, entry.path()).map_err(failed);
+    }
     if !matches!(entry.staging, Staging::Link | Staging::Copy) {
         return Ok(());
     }
@@ -635,6 +639,18 @@ fn finish_landed(transfer: &Transfer<'_>, entry: &PlannedEntry) -> Result<(), La
     match rustix::fs::renameat(upper.directory, upper.name, copied, &name) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(failed(errno)),
+    }
+}
+
+/// The host has nothing there: what it makes there later is its own. An entry of a deleted directory has no whiteout.
+fn remove_whiteout(root: &OpenRoot, path: &Path) -> Result<(), Errno> {
+    let there = root.upper.stat(path)?.is_some_and(|stat| is_whiteout(&stat));
+    if !there {
+        return Ok(());
+    }
+    match rustix::fs::unlinkat(root.upper.parent(path)?, name_of(path)?, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -659,6 +675,13 @@ fn finish_undone(transfer: &Transfer<'_>, entry: &PlannedEntry, landing: u32) ->
             (true, _) => slot.remove().map_err(failed)?,
         }
         fault::point();
+    }
+    if entry.change.after.is_none() {
+        match whiteout(&root.upper, entry.path()) {
+            // Of a directory that is deleted as a whole.
+            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
     }
     if entry.staging == Staging::Copy {
         let name = Transfer::kept_name(entry);

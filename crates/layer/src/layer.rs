@@ -26,6 +26,7 @@ use crate::copy::times;
 use crate::digest::DigestCache;
 use crate::error::LayerError;
 use crate::record::{LayerRecord, RootBase, RootRecord};
+use crate::opaque::make_explicit;
 use crate::remove::remove_tree;
 use crate::stamp::Stamp;
 use crate::transfer::{OpenRoot, placement};
@@ -132,6 +133,7 @@ impl Layer {
         let mut bytes = 0;
         for (number, root) in self.open_roots()?.iter().enumerate() {
             self.make_readable(number, &root.upper)?;
+            make_explicit(&root.upper, &root.host)?;
             let mut known = self.base(number)?;
             let opened = self.record.roots.get(number).map_or_else(base::now, |root| root.opened);
             let walk = Walk { upper: &root.upper, host: &root.host, modes: &known.modes };

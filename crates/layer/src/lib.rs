@@ -23,6 +23,7 @@ mod fault;
 mod journal;
 mod landing;
 mod layer;
+mod opaque;
 mod plan;
 mod record;
 mod remove;
@@ -46,3 +47,6 @@ pub use layer::{Layer, LayerMount, LayerState};
 pub use store::{
     LandingRecovery, LandingRecoveryOutcome, LayerStore, LayerSummary, PruneLimits, PruneReport,
 };
+
+#[cfg(test)]
+mod tests;

@@ -38,7 +38,8 @@ impl From<Errno> for SwapError {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Swap<'a> {
-    pub(crate) host: Place<'a>,
+    /// Or why there is no such directory any more: what was done in it before is done.
+    pub(crate) host: Result<Place<'a>, Errno>,
     pub(crate) slot: Place<'a>,
     /// What is in the slot before.
     pub(crate) incoming: Option<&'a Stamp>,
@@ -75,7 +76,8 @@ impl Swap<'_> {
     }
 
     fn check(&self) -> Result<(), SwapError> {
-        let found = self.host.stamp()?;
+        let host = self.host?;
+        let found = host.stamp()?;
         let conflict = |reason| Err(SwapError::Conflict(reason));
         match (self.outgoing, found) {
             (None, None) => Ok(()),
@@ -84,22 +86,19 @@ impl Swap<'_> {
             (Some(wanted), Some(found)) if !wanted.is_same_version(&found) => {
                 conflict(ConflictReason::ChangedOnHost)
             }
-            (Some(wanted), Some(_)) if wanted.is_directory() && !self.is_empty(self.host)? => {
+            (Some(wanted), Some(_)) if wanted.is_directory() && !is_empty(host.directory, host.name)? => {
                 conflict(ConflictReason::NotEmpty)
             }
             (Some(_), Some(_)) => Ok(()),
         }
     }
 
-    fn is_empty(&self, place: Place<'_>) -> Result<bool, Errno> {
-        is_empty(place.directory, place.name)
-    }
-
     fn exchange(&self) -> Result<(), Errno> {
+        let host = self.host?;
         match (self.incoming, self.outgoing) {
-            (Some(_), Some(_)) => rename(self.slot, self.host, RenameFlags::EXCHANGE),
-            (Some(_), None) => rename(self.slot, self.host, RenameFlags::NOREPLACE),
-            (None, Some(_)) => rename(self.host, self.slot, RenameFlags::NOREPLACE),
+            (Some(_), Some(_)) => rename(self.slot, host, RenameFlags::EXCHANGE),
+            (Some(_), None) => rename(self.slot, host, RenameFlags::NOREPLACE),
+            (None, Some(_)) => rename(host, self.slot, RenameFlags::NOREPLACE),
             (None, None) => Ok(()),
         }
     }
@@ -114,7 +113,7 @@ impl Swap<'_> {
             self.put_back()?;
             return Err(SwapError::Conflict(ConflictReason::ChangedOnHost));
         }
-        if wanted.is_directory() && !self.is_empty(self.slot)? {
+        if wanted.is_directory() && !is_empty(self.slot.directory, self.slot.name)? {
             self.put_back()?;
             return Err(SwapError::Conflict(ConflictReason::NotEmpty));
         }
@@ -132,15 +131,17 @@ impl Swap<'_> {
 
     /// What stays in the slot is set aside when the landing ends.
     fn put_back(&self) -> Result<(), Errno> {
+        // Where its directory is gone, it stays in the slot.
+        let Ok(host) = self.host else { return Ok(()) };
         let put = match self.incoming {
             Some(incoming) => {
-                rename(self.slot, self.host, RenameFlags::EXCHANGE)?;
+                rename(self.slot, host, RenameFlags::EXCHANGE)?;
                 fault::point();
                 let back = self.slot.stamp()?.is_some_and(|slot| slot.is_same_inode(incoming));
                 // The host replaced ours within that moment: what it put there is the newest, and stays.
-                if back { Ok(()) } else { rename(self.slot, self.host, RenameFlags::EXCHANGE) }
+                if back { Ok(()) } else { rename(self.slot, host, RenameFlags::EXCHANGE) }
             }
-            None => rename(self.slot, self.host, RenameFlags::NOREPLACE),
+            None => rename(self.slot, host, RenameFlags::NOREPLACE),
         };
         fault::point();
         match put {
@@ -190,7 +191,7 @@ mod tests {
 
         fn swap<'a>(&'a self, incoming: Option<&'a Stamp>, outgoing: Option<&'a Stamp>) -> Swap<'a> {
             let place = |name| Place { directory: self.tree.fd(), name: OsStr::new(name) };
-            Swap { host: place("host"), slot: place("slot"), incoming, outgoing }
+            Swap { host: Ok(place("host")), slot: place("slot"), incoming, outgoing }
         }
     }
 

@@ -342,7 +342,8 @@ impl<'a> Transfer<'a> {
         run: impl FnOnce(Swap<'_>) -> Result<(), SwapError>,
     ) -> Result<(), SwapError> {
         let Some(root) = self.roots.get(entry.root) else { return Err(SwapError::Failed(Errno::INVAL)) };
-        let parent = last.open(root, entry)?;
+        let name = name_of(entry.path())?;
+        let parent = last.open(root, entry);
         let slot = match self.slot(entry) {
             Ok(Some(slot)) => slot,
             Ok(None) => return Err(SwapError::Conflict(ConflictReason::RemovedOnHost)),
@@ -351,9 +352,8 @@ impl<'a> Transfer<'a> {
             }
             Err(_) => return Err(SwapError::Failed(Errno::INVAL)),
         };
-        let host = Place { directory: parent, name: name_of(entry.path())? };
         run(Swap {
-            host,
+            host: parent.map(|directory| Place { directory, name }),
             slot: slot.place(),
             incoming: entry.incoming.as_ref(),
             outgoing: entry.outgoing.as_ref(),
@@ -416,7 +416,8 @@ impl<'a> Transfer<'a> {
             })
             .cloned()
             .collect();
-        directories.sort_by(|one, other| other.path().cmp(one.path()));
+        // What is below has a longer path.
+        directories.sort_by_key(|entry| std::cmp::Reverse(entry.path().as_os_str().len()));
         for entry in &directories {
             if let Some(reason) = self.settle_directory(entry, self.direction)? {
                 self.conflicts.insert(entry.number(), reason);

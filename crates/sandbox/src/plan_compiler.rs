@@ -20,7 +20,7 @@ use crate::cgroup::Cgroups;
 use crate::etc_files::{self, EtcTarget};
 use crate::host_sockets::Coverage;
 use crate::landlock::{self, LandlockRights};
-use crate::layered::{LayerMountPaths, LayeredRoots};
+use crate::layer_view::{LayerMountPaths, LayeredRoots};
 use crate::netns::{Netfilter, NetnsSetup};
 use crate::seccomp;
 use crate::spec::{HOME_INSIDE, HostView, SECRETS_INSIDE, SandboxSpec};

@@ -23,7 +23,7 @@ use crate::cgroup::{Cgroups, Hits};
 use crate::control_socket::{self, ControlEvent, ControlSocket};
 use crate::held_changes::{self, CoveredPaths, ExaminationError, Watch, WatchError};
 use crate::launch_sequence::{OuterProcess, SealedInit};
-use crate::layered;
+use crate::layer_view;
 use crate::message_demux::{CommandMessages, InitMessage, MessageDemux};
 use crate::meter::{self, MemoryFiles, Meter, MeterScope, PageLimits};
 use crate::mount_guard::MountGuard;
@@ -250,7 +250,7 @@ impl Sandbox {
             let what = UnsupportedFeature::SecretFile;
             return Err(SandboxStartError::Unsupported { backend: spec.backend, what, reason });
         }
-        if let Some(refused) = layered::refused(spec) {
+        if let Some(refused) = layer_view::refused(spec) {
             return Err(refused);
         }
         let span = tracing::debug_span!("start", backend = %spec.backend).entered();

@@ -8,7 +8,7 @@ use ringfence_types::{Access, Backend, ByteString, ContainerSpec, Limits, NetMod
 use zeroize::Zeroizing;
 
 use crate::approval::ApprovedFiles;
-use crate::layered::LayerSource;
+use crate::layer_view::LayerSource;
 use crate::sweeper::Sweeper;
 use crate::system_root;
 

@@ -12,7 +12,7 @@ use crate::host_sockets::{self, Coverage, Overlays};
 use crate::landlock;
 use crate::launch_sequence::PendingLaunch;
 use crate::launcher;
-use crate::layered::{self, LayeredRoots};
+use crate::layer_view::{self, LayeredRoots};
 use crate::mount_guard::GuardedPaths;
 use crate::netns::Netfilter;
 use crate::placeholders::{PlaceholderSet, SessionOverlap};
@@ -85,7 +85,7 @@ fn start_on(
         .map(Zeroizing::new)?;
     let sealed = tracing::trace_span!("launch", plan = plan.len())
         .in_scope(|| launching.finish(&plan))
-        .map_err(|error| layered::explained(error, &plan))?;
+        .map_err(|error| layer_view::explained(error, &plan))?;
     let evidence = PostureEvidence {
         spec,
         achieved: sealed.achieved,
@@ -155,7 +155,7 @@ impl WorkspaceState {
         let mut survey = survey::survey_all(&places, rules)?;
         for root in &mut survey.roots {
             if is_writable(spec, &root.path) {
-                survey.notes.extend(layered::note_of_owner(&root.path));
+                survey.notes.extend(layer_view::note_of_owner(&root.path));
             } else {
                 root.view = RootView::Direct;
             }

@@ -602,6 +602,47 @@ fn a_root_that_cannot_be_mounted_is_refused_with_its_name_and_the_reason() {
     assert_eq!(fs::read_to_string(world.workspace().join("f")).unwrap(), "host");
 }
 
+/// Where the second process of a test works.
+const PLACE: &str = "RINGFENCE_TEST_LAYER_PLACE";
+
+/// In mounts of its own, which only a second process can have.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test that starts itself again tells it so")]
+fn a_root_with_a_mount_in_it_and_a_layer_on_an_overlay_are_refused() {
+    if let Some(place) = std::env::var_os(PLACE) {
+        return refuse_mounts(Path::new(&place));
+    }
+    let world = World::new();
+    for name in ["workspace/data", "layers", "lower", "work.outer"] {
+        fs::create_dir(world.path(name)).unwrap();
+    }
+    let mounts = "cd \"$0\" && mount -t tmpfs t workspace/data && mount -t overlay o -o userxattr,lowerdir=lower,upperdir=layers,workdir=work.outer layers \
+                  && exec \"$1\" --exact layer::a_root_with_a_mount_in_it_and_a_layer_on_an_overlay_are_refused --nocapture";
+    let program = std::env::current_exe().unwrap();
+    let mut apart = Command::new("unshare");
+    apart.args(["-Urm", "sh", "-c", mounts]).arg(world.path("")).arg(program).env(PLACE, world.path(""));
+    let done = apart.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && world.path("refused").exists(), "{said}");
+    open_work_directories(&world.path(""));
+}
+
+fn refuse_mounts(place: &Path) {
+    let world = World::at(place);
+    let spec = |layers: &str| SandboxSpec { layer: Some(TestLayer::at(world.path(layers))), ..world.spec() };
+    let reason = refused(&spec("beside"));
+    assert!(reason.contains("workspace/data` is mounted in it"), "{reason}");
+    assert!(Command::new("umount").arg(world.path("workspace/data")).status().unwrap().success());
+    let reason = refused(&spec("layers"));
+    assert!(reason.contains("overlayfs does not take its file system"), "{reason}");
+    // The control: a layer elsewhere.
+    let (finished, _) =
+        run(&mut Sandbox::start(&spec("beside"), &NoRules).unwrap(), &world.sh("echo x > f")).unwrap();
+    assert_eq!(finished.exit.code(), 0);
+    assert!(!world.path("workspace/f").exists());
+    fs::write(world.path("refused"), "").unwrap();
+}
+
 /// Puts a link in the place of the root when it is asked for directories.
 #[derive(Debug)]
 struct SwappingLayer {

@@ -139,7 +139,7 @@ fn obstacle(root: &Path, mounted: &[PathBuf]) -> Option<String> {
     Some(format!("`{}` is mounted in it", shown(point)))
 }
 
-/// What a person should know about a root that belongs to somebody else, or to another group: what is in it mostly does, too.
+/// What a person should know about a root of another user or group, whose content mostly is of the same.
 ///
 /// KERNEL: in a user namespace that maps one user and one group, overlayfs does not copy up a file or directory of another one
 /// (EOVERFLOW). Names can be created, and files of this user changed.
