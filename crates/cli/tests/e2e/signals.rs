@@ -172,7 +172,9 @@ fn killed_session_leaves_the_other_alive() {
     let wait = "while [ ! -e finish ]; do sleep 0.02; done; cat word";
     let survivor = start(&world, &[], &format!("echo up >up; {wait}"));
     let victim = start(&world, &[], "echo shared >word; exec sleep 600");
-    eventually("both run", || world.read("up").is_some() && world.read("word").is_some());
+    eventually("both run", || {
+        world.read("up").is_some() && world.read("word").as_deref() == Some("shared\n")
+    });
     send(&victim, Signal::KILL);
     collect(victim);
     world.write("finish", "");
