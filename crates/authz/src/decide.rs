@@ -447,12 +447,9 @@ pub fn ceiling(policy: &Policy, action: &Action) -> Result<CallPermissions, Refu
     };
     let net = match &action.call {
         Call::Exec(exec) => exec.net,
-        Call::File(_)
-        | Call::Apply(_)
-        | Call::Land(_)
-        | Call::Flow(_)
-        | Call::Fetch(_)
-        | Call::Tool(_) => NetMode::None,
+        Call::File(_) | Call::Apply(_) | Call::Land(_) | Call::Flow(_) | Call::Fetch(_) | Call::Tool(_) => {
+            NetMode::None
+        }
     };
     Ok(CallPermissions {
         view,

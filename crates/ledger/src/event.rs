@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use ringfence_types::{
     ActionFingerprint, Backend, ByteString, Call, CallOrigin, ChainId, Decision, Delivery, GrantId,
-    HeldChange, IdentityChange, LandingAction, LeakAction, LimitName, Limits, Outcome, Patch, PolicyLayer, Posture,
-    Principal, Profile, Refusal, Root, RuleName, SecretClass, SessionId, TransactionId, UnlandedEntry, WorkspaceId,
+    HeldChange, IdentityChange, LandingAction, LeakAction, LimitName, Limits, Outcome, Patch, PolicyLayer,
+    Posture, Principal, Profile, Refusal, Root, RuleName, SecretClass, SessionId, TransactionId,
+    UnlandedEntry, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
 

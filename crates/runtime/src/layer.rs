@@ -17,19 +17,21 @@ mod lookup;
 mod recovery;
 mod session_layer;
 
+pub use changes::refused_reason;
 pub use changes::{JudgedChange, JudgedChanges};
+pub(crate) use diff::patch_of_landing;
 pub use diff::{ChangeDiff, DiffForm};
 pub use land::{LandError, LandingOutcome, LandingRequest};
-pub use lookup::{LayerLookupError, LayerQuery, OpenLayer, WantedLayer};
-pub use recovery::{LandingRecoveryError, RecoveredLanding};
-pub use changes::refused_reason;
-pub(crate) use diff::patch_of_landing;
 pub(crate) use land::{changed_since, report_of_landing, report_of_undo};
 pub(crate) use lookup::layer_hint;
+pub use lookup::{LayerLookupError, LayerQuery, OpenLayer, WantedLayer};
 pub(crate) use recovery::recover;
+pub use recovery::{LandingRecoveryError, RecoveredLanding};
 pub(crate) use session_layer::{SessionLayer, WriteMode};
 
-pub use ringfence_layer::{ChangeKind, EntryState, LayerChange, LayerError, LayerState, LayerSummary, RefusedEntry};
+pub use ringfence_layer::{
+    ChangeKind, EntryState, LayerChange, LayerError, LayerState, LayerSummary, RefusedEntry,
+};
 
 use std::path::{Path, PathBuf};
 

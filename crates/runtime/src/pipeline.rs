@@ -63,8 +63,7 @@ use ringfence_sandbox::CommandIo;
 use ringfence_types::{Call, PolicyLayer, Refusal, RefusalCode, RuleId, TransactionId};
 
 use crate::effect::{
-    Effect, ExecEffect, FetchEffect, FileEffect, PatchEffect, Perform, ToolEffect, no_layer,
-    not_from_here,
+    Effect, ExecEffect, FetchEffect, FileEffect, PatchEffect, Perform, ToolEffect, no_layer, not_from_here,
 };
 use crate::observer::PipelineStage;
 use crate::session::AgentSession;

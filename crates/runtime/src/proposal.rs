@@ -16,8 +16,8 @@ mod propose;
 mod store;
 
 pub use content_vault::ContentVaultError;
-pub(crate) use diff::{hunks, quoted_name};
 pub(crate) use content_vault::{ContentVault, FileSide, SecretContent};
+pub(crate) use diff::{hunks, quoted_name};
 pub use journal::{JournalError, JournalRecovery, RecoveryError, RecoveryOutcome};
 pub(crate) use journal::{JournalPhase, LandingJournal, recover};
 pub use propose::{NewProposal, ProposalDraft, ProposalInput, ProposeError};

@@ -78,7 +78,13 @@ mod tests {
     fn only_the_form_of_an_id_is_one() {
         let id = TransactionId::random().unwrap();
         assert_eq!(TransactionId::parse(id.as_str()), Some(id.clone()));
-        for text in ["", "tx_", "tx_../../../../etc/passwd0000", "ses_000000000000000000000000", "tx_00000000000000000000000G"] {
+        for text in [
+            "",
+            "tx_",
+            "tx_../../../../etc/passwd0000",
+            "ses_000000000000000000000000",
+            "tx_00000000000000000000000G",
+        ] {
             assert_eq!(TransactionId::parse(text), None, "{text}");
         }
         assert_eq!(TransactionId::parse(&format!("{id}0")), None);

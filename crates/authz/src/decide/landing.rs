@@ -19,8 +19,7 @@ use crate::paths::{PathIntent, check_place, is_plain_absolute};
 use crate::protected_names;
 use crate::refusal_ext::{RefusalExt as _, refuse};
 
-const LEAVE_OUT: &str =
-    "say yes to it, or leave it out: `ringfence commit ID --except PATH`; `ringfence changes ID --patch` shows it";
+const LEAVE_OUT: &str = "say yes to it, or leave it out: `ringfence commit ID --except PATH`; `ringfence changes ID --patch` shows it";
 
 /// Every path is judged; the strictest decides about the whole.
 pub(super) fn judge_landing(
@@ -50,8 +49,7 @@ fn check_landing(scene: &EvalContext<'_>, landing: &Landing) -> Result<(), Refus
             .hint("`ringfence changes ID` lists the changes of the layer"));
     }
     if landing.entries.len() > Landing::MOST {
-        let message =
-            format!("{} changes at once; the most is {}", landing.entries.len(), Landing::MOST);
+        let message = format!("{} changes at once; the most is {}", landing.entries.len(), Landing::MOST);
         return Err(refuse(RefusalCode::Path, RuleId::LandingTooMany, message)
             .hint("name directories, one landing after the other: `ringfence commit ID DIR`"));
     }
@@ -117,12 +115,7 @@ fn is_git(relative: &Path) -> bool {
     relative.file_name().is_some_and(|name| name.eq_ignore_ascii_case(".git"))
 }
 
-fn ruling<'s>(
-    scene: &EvalContext<'s>,
-    entry: &LandedEntry,
-    relative: &Path,
-    named: &Path,
-) -> PathRuling<'s> {
+fn ruling<'s>(scene: &EvalContext<'s>, entry: &LandedEntry, relative: &Path, named: &Path) -> PathRuling<'s> {
     let rules = &scene.policy.rules.paths;
     let states = [&entry.before, &entry.after];
     // A directory may have any name: built-in rules are about files.
@@ -158,9 +151,10 @@ fn by_file(open: JudgementPart, rule: &PathRule) -> JudgementPart {
     match rule.decision {
         Decision::Allow => part.because("a rule about files allows it"),
         Decision::Ask => part.because("a rule about files asks about it").ask(Risk::Medium, LEAVE_OUT),
-        Decision::Deny => part
-            .because("a rule about files denies it")
-            .deny(Risk::High, "leave it out: `ringfence commit ID --except PATH`, or change the rule in that policy file"),
+        Decision::Deny => part.because("a rule about files denies it").deny(
+            Risk::High,
+            "leave it out: `ringfence commit ID --except PATH`, or change the rule in that policy file",
+        ),
     }
     .by(&rule.source)
 }
@@ -251,13 +245,22 @@ mod tests {
     }
 
     fn roots() -> Vec<Root> {
-        [("/w", Access::Write), ("/data", Access::Read), ("/w/closed", Access::None), ("/main/.git", Access::Write)]
-            .map(|(path, access)| Root { path: ByteString::from(path), access })
-            .to_vec()
+        [
+            ("/w", Access::Write),
+            ("/data", Access::Read),
+            ("/w/closed", Access::None),
+            ("/main/.git", Access::Write),
+        ]
+        .map(|(path, access)| Root { path: ByteString::from(path), access })
+        .to_vec()
     }
 
     fn judged(policy: &Policy, entry: LandedEntry) -> (Decision, String) {
-        match decide(policy, Action::new(landing(vec![created("/w/plain"), entry]), roots()), &FakeHost::default()) {
+        match decide(
+            policy,
+            Action::new(landing(vec![created("/w/plain"), entry]), roots()),
+            &FakeHost::default(),
+        ) {
             AuthzVerdict::Allow(grant) => (Decision::Allow, grant.rule().to_string()),
             AuthzVerdict::Ask(question) => {
                 (Decision::Ask, question.judgement().decisive().unwrap().rule.to_string())
@@ -279,7 +282,8 @@ mod tests {
         is(of("/w/src/main.rs"), Decision::Allow, "path.open");
         is(of("/w/.git/index"), Decision::Allow, "path.open");
         is(of("/w/.git/objects/ab/cd"), Decision::Allow, "path.open");
-        for path in ["/w/.git/hooks/pre-commit", "/w/.git/config", "/w/.claude/settings.json", "/w/sub/.git"] {
+        for path in ["/w/.git/hooks/pre-commit", "/w/.git/config", "/w/.claude/settings.json", "/w/sub/.git"]
+        {
             is(of(path), Decision::Ask, "landing.protected");
         }
         is(of("/main/.git/hooks/pre-commit"), Decision::Ask, "landing.protected");
@@ -308,7 +312,8 @@ mod tests {
 
     #[test]
     fn a_repository_by_any_other_name_has_the_same_names_in_it() {
-        let inside = |path: &str| LandedEntry { repository: Some(ByteString::from("/w/bare")), ..created(path) };
+        let inside =
+            |path: &str| LandedEntry { repository: Some(ByteString::from("/w/bare")), ..created(path) };
         let workspace = Policy::new(Profile::Workspace);
         for path in ["/w/bare/hooks/post-update", "/w/bare/config"] {
             is(judged(&workspace, inside(path)), Decision::Ask, "landing.protected");
@@ -323,7 +328,11 @@ mod tests {
         let stays = LandedEntry { before: directory(), after: directory(), ..created("/w/.git") };
         let workspace = Policy::new(Profile::Workspace);
         is(judged(&workspace, stays.clone()), Decision::Allow, "path.open");
-        is(judged(&workspace, LandedEntry { after: None, ..stays.clone() }), Decision::Ask, "landing.protected");
+        is(
+            judged(&workspace, LandedEntry { after: None, ..stays.clone() }),
+            Decision::Ask,
+            "landing.protected",
+        );
         is(judged(&workspace, LandedEntry { before: None, ..stays }), Decision::Ask, "landing.protected");
     }
 
@@ -354,7 +363,11 @@ mod tests {
     #[test]
     fn nothing_and_too_much_do_not_land() {
         let workspace = Policy::new(Profile::Workspace);
-        let rule = |entries| match decide(&workspace, Action::new(landing(entries), roots()), &FakeHost::default()) {
+        let rule = |entries| match decide(
+            &workspace,
+            Action::new(landing(entries), roots()),
+            &FakeHost::default(),
+        ) {
             AuthzVerdict::Deny(refusal) => refusal.rule.to_string(),
             other => panic!("{other:?}"),
         };

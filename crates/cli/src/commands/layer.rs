@@ -186,8 +186,7 @@ fn session<'r>(
 ) -> Result<AgentSession<'r>, ExitCode> {
     let own = runtime.workspace_of(layer).map_err(|error| not_found(&error))?;
     let place = PolicyArgs { workspace: place.workspace.clone().or(own), ..place.clone() };
-    let resolved =
-        policy_resolution::resolve(&place, environment, runtime.setup(), StartupFlags::default());
+    let resolved = policy_resolution::resolve(&place, environment, runtime.setup(), StartupFlags::default());
     let governed = match resolved {
         Ok(governed) => governed,
         Err(PolicyResolutionError::Failed(code)) => return Err(code),
@@ -294,9 +293,8 @@ fn landed(outcome: &LandingOutcome, id: &str, action: LandingAction) -> ExitCode
 
 fn conflict(outcome: &LandingOutcome, id: &str) -> Refusal {
     const NAMED: usize = 20;
-    let name = |entry: &ringfence_types::UnlandedEntry| {
-        format!("`{}`: {}", entry.path.display(), entry.reason)
-    };
+    let name =
+        |entry: &ringfence_types::UnlandedEntry| format!("`{}`: {}", entry.path.display(), entry.reason);
     let mut named: Vec<String> = outcome.conflicts.iter().take(NAMED).map(name).collect();
     let more = outcome.conflicts.len().saturating_sub(NAMED);
     named.extend((more > 0).then(|| format!("and {more} more")));
@@ -341,12 +339,7 @@ fn layer_of(runtime: &Runtime, settled: &Settled) -> Option<OpenLayer> {
 }
 
 /// Says what waits and how to go on; at a terminal, asks.
-pub(crate) fn after_try(
-    runtime: &Runtime,
-    environment: &Environment,
-    spec: SessionSpec,
-    settled: &Settled,
-) {
+pub(crate) fn after_try(runtime: &Runtime, environment: &Environment, spec: SessionSpec, settled: &Settled) {
     let Some(layer) = layer_of(runtime, settled) else {
         if let CallEnd::Executed(_) = &settled.ended {
             note!("ringfence: nothing changed");

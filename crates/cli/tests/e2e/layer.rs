@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::approval::session;
-use crate::approvals::{Watcher, configure, events};
+use crate::approvals::{CONFIRM, Watcher, configure, events};
 use crate::terminal::Terminal;
-use crate::testkit::{Done, World, collect, contains, finish};
+use crate::testkit::{Done, World, collect, contains, eventually, finish};
 
 /// Content, permissions and kind of everything below a directory: `Err` is the target of a link.
 pub(crate) type Tree = BTreeMap<PathBuf, (u32, Result<Vec<u8>, PathBuf>)>;
@@ -103,11 +103,17 @@ fn trying_changes_nothing_and_committing_lands_exactly_that() {
     let done = world.try_sh(&format!("{SCRIPT}\ncat new/deep/b; exit 3")).expect(3);
     assert_eq!(done.text(), "fresh\n", "the command sees its own changes");
     assert_eq!(tree(&world.workspace), before, "and nobody else does");
-    for part in ["created", "deleted", "ringfence changes tx_", "ringfence commit tx_", "ringfence discard tx_"] {
+    for part in
+        ["created", "deleted", "ringfence changes tx_", "ringfence commit tx_", "ringfence discard tx_"]
+    {
         assert!(done.err.contains(part), "{}", done.err);
     }
     let shown = world.layers(&["changes"]).expect(0);
-    assert!(shown.text().contains("new/deep/b (new)") && shown.text().contains("gone (gone)"), "{}", shown.text());
+    assert!(
+        shown.text().contains("new/deep/b (new)") && shown.text().contains("gone (gone)"),
+        "{}",
+        shown.text()
+    );
     assert_eq!(tree(&world.workspace), before);
     let done = world.layers(&["commit"]).expect(0);
     assert!(done.text().contains("committed"), "{}", done.text());
@@ -239,7 +245,8 @@ fn what_the_host_changed_meanwhile_is_kept_and_the_rest_lands() {
     world.write("made", "by hand\n");
     fs::remove_file(world.workspace.join("gone")).unwrap();
     let done = world.layers(&["commit"]).expect(126);
-    for part in ["landing.conflict", "/a`: it was changed on the host", "/made`: ", "both versions are kept"] {
+    for part in ["landing.conflict", "/a`: it was changed on the host", "/made`: ", "both versions are kept"]
+    {
         assert!(done.err.contains(part), "{part}: {}", done.err);
     }
     assert_eq!(world.read("a").as_deref(), Some("by hand\n"));
@@ -255,6 +262,18 @@ fn what_the_host_changed_meanwhile_is_kept_and_the_rest_lands() {
 
 const HOOK: &str = "printf '#!/bin/sh\\ntouch ran-on-the-host\\n' >.git/hooks/pre-commit; chmod 755 .git/hooks/pre-commit; git config alias.x '!touch pwned'; echo work >work";
 
+/// `ringfence commit`, answered by whoever watches.
+fn answered(world: &World, watcher: &Watcher, keys: &[u8]) -> Done {
+    let count = || watcher.terminal.seen().matches(CONFIRM).count();
+    let before = count();
+    std::thread::scope(|scope| {
+        let done = scope.spawn(|| world.layers(&["commit"]));
+        eventually("the question is shown", || count() > before);
+        watcher.terminal.type_in(keys);
+        done.join().unwrap()
+    })
+}
+
 /// It works in the view, and lands only after a yes.
 #[test]
 fn protected_paths_land_only_after_an_approval() {
@@ -263,7 +282,11 @@ fn protected_paths_land_only_after_an_approval() {
     let config = world.read(".git/config");
     let done = world.try_sh(&format!("{HOOK}; git x; test -e pwned && git config --get alias.x")).expect(0);
     assert!(done.text().contains("!touch pwned"), "the control: it is writable inside: {}", done.err);
-    assert!(done.err.contains("are protected: ") && done.err.contains(".git/hooks/pre-commit"), "{}", done.err);
+    assert!(
+        done.err.contains("are protected: ") && done.err.contains(".git/hooks/pre-commit"),
+        "{}",
+        done.err
+    );
     assert_eq!(world.read(".git/config"), config);
     let refused = world.layers(&["commit"]).expect(126);
     assert!(refused.err.contains("landing.protected") && refused.err.contains("--except"), "{}", refused.err);
@@ -273,12 +296,17 @@ fn protected_paths_land_only_after_an_approval() {
     assert_eq!((world.read(".git/config"), world.read(".git/hooks/pre-commit")), (config, None));
     // The whole prompt at once, with the diff.
     let watcher = Watcher::at(&world, Terminal::new(120, 160));
-    let denied = watcher.answer(b"d", world.ringfence().arg("commit"), b"").expect(126);
+    let denied = answered(&world, &watcher, b"no\r").expect(126);
     assert!(denied.err.contains("approval.denied"), "{}", denied.err);
     assert_eq!(world.read(".git/hooks/pre-commit"), None);
-    watcher.answer(b"o", world.ringfence().arg("commit"), b"").expect(0);
+    answered(&world, &watcher, b"yes\r").expect(0);
     let shown = watcher.terminal.seen();
-    for part in ["of a layer land in the workspace?", ".git/hooks/pre-commit", "+touch ran-on-the-host", "landing.protected"] {
+    for part in [
+        "of a layer land in the workspace?",
+        ".git/hooks/pre-commit",
+        "+touch ran-on-the-host",
+        "landing.protected",
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert!(world.read(".git/hooks/pre-commit").unwrap().contains("ran-on-the-host"));
@@ -292,7 +320,11 @@ fn where_approvals_are_off_protected_and_hidden_paths_are_refused() {
     configure(&world, "approval = \"never\"\n");
     let id = world.tried(HOOK);
     let refused = world.layers(&["commit", &id]).expect(126);
-    assert!(refused.err.contains("landing.protected") && refused.err.contains("approvals are off"), "{}", refused.err);
+    assert!(
+        refused.err.contains("landing.protected") && refused.err.contains("approvals are off"),
+        "{}",
+        refused.err
+    );
     let hidden = world.tried("echo KEY=1 >.env");
     let refused = world.layers(&["commit", &hidden]).expect(126);
     assert!(refused.err.contains("landing.hidden"), "{}", refused.err);
@@ -304,7 +336,8 @@ fn where_approvals_are_off_protected_and_hidden_paths_are_refused() {
 #[test]
 fn hooks_of_a_repository_with_another_name_are_protected_too() {
     let world = World::new();
-    let id = world.tried("git init -q --bare store; rm -f store/hooks/*; echo '#!/bin/sh' >store/hooks/post-update");
+    let id = world
+        .tried("git init -q --bare store; rm -f store/hooks/*; echo '#!/bin/sh' >store/hooks/post-update");
     let judged = world.changes_of(&id);
     let rule = |end: &str| {
         let changes = judged["changes"].as_array().unwrap();
@@ -340,8 +373,7 @@ fn the_ledger_has_every_landed_path_with_digests_and_the_intent_first() {
     let id = world.tried("printf 'new\\n' >a; printf b >b; rm gone");
     world.layers(&["commit"]).expect(0);
     let records = world.records();
-    let kinds: Vec<&str> =
-        records.iter().filter_map(|record| record["event"]["kind"].as_str()).collect();
+    let kinds: Vec<&str> = records.iter().filter_map(|record| record["event"]["kind"].as_str()).collect();
     let tail: Vec<&str> = kinds.iter().rev().take(3).rev().copied().collect();
     assert_eq!(tail, ["call-intended", "changes-landed", "call-settled"]);
     let intents = events(&records, "call-intended");
@@ -354,7 +386,10 @@ fn the_ledger_has_every_landed_path_with_digests_and_the_intent_first() {
     let digest = |text: &str| sha256(text.as_bytes());
     assert_eq!(entry("/a")["before"]["sha256"], digest("1\n2\n3\n").as_str());
     assert_eq!(entry("/a")["after"]["sha256"], digest("new\n").as_str());
-    assert_eq!((&entry("/b")["before"], &entry("/b")["after"]["sha256"]), (&Value::Null, &digest("b").into()));
+    assert_eq!(
+        (&entry("/b")["before"], &entry("/b")["after"]["sha256"]),
+        (&Value::Null, &digest("b").into())
+    );
     assert_eq!(entry("/gone")["after"], Value::Null);
     let transaction = intents.last().unwrap()["transaction"].as_str().unwrap();
     let shown = world.ledger_tool(&["show", transaction]).expect(0).text();
@@ -363,7 +398,8 @@ fn the_ledger_has_every_landed_path_with_digests_and_the_intent_first() {
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    let done = finish(std::process::Command::new("sha256sum").env_clear().env("PATH", "/usr/bin:/bin"), bytes);
+    let done =
+        finish(std::process::Command::new("sha256sum").env_clear().env("PATH", "/usr/bin:/bin"), bytes);
     done.text().split(' ').next().unwrap().to_owned()
 }
 
@@ -382,7 +418,10 @@ fn two_layers_of_one_workspace_know_nothing_of_each_other() {
     world.layers(&["commit", &first]).expect(0);
     let conflict = world.layers(&["commit", &second]).expect(126);
     assert!(conflict.err.contains("landing.conflict"), "{}", conflict.err);
-    assert_eq!((world.read("a").as_deref(), world.read("two").as_deref()), (Some("first\n"), Some("second\n")));
+    assert_eq!(
+        (world.read("a").as_deref(), world.read("two").as_deref()),
+        (Some("first\n"), Some("second\n"))
+    );
     // A second one that depends on what landed first: the first cannot be taken back below it.
     world.layers(&["discard", &second]).expect(0);
     let third = world.tried("echo third >a");
@@ -415,7 +454,11 @@ fn ids_and_paths_that_mean_nothing_are_errors_with_a_next_step() {
         assert!(nothing.err.contains("  hint: "), "{command}: {}", nothing.err);
         for id in ["tx_../../../../etc", "tx_0", "tx_\u{1b}[2J", "tx_ffffffffffffffffffffffff"] {
             let garbage = world.layers(&[command, id]).expect(125);
-            assert!(garbage.err.contains("is no layer") && garbage.err.contains("  hint: "), "{}", garbage.err);
+            assert!(
+                garbage.err.contains("is no layer") && garbage.err.contains("  hint: "),
+                "{}",
+                garbage.err
+            );
             assert!(!garbage.err.contains('\u{1b}'), "{:?}", garbage.err);
         }
     }
@@ -489,8 +532,8 @@ fn what_runs_in_a_session_commits_nothing() {
     prepare(&world);
     let id = world.tried("echo x >a");
     for command in ["commit", "discard", "undo"] {
-        let done =
-            finish(world.ringfence().args([command, &id]).env("RINGFENCE_SESSION_ID", "ses_x"), b"").expect(126);
+        let done = finish(world.ringfence().args([command, &id]).env("RINGFENCE_SESSION_ID", "ses_x"), b"")
+            .expect(126);
         assert!(done.err.contains("approval.from-session"), "{}", done.err);
     }
     assert_eq!(world.read("a").as_deref(), Some("1\n2\n3\n"));
@@ -514,7 +557,7 @@ fn at_a_terminal_the_person_is_asked() {
     collect(child).expect(0);
     assert_eq!(world.read("a").as_deref(), Some("tried\n"));
     let again = session(&world, &terminal, &run.replace("tried", "again"));
-    crate::testkit::eventually("asked again", || terminal.seen().matches("[L]ater? ").count() > 2);
+    eventually("asked again", || terminal.seen().matches("[L]ater? ").count() > 2);
     terminal.type_in(b"\r");
     collect(again).expect(0);
     assert_eq!(world.read("a").as_deref(), Some("tried\n"), "no answer is a no");

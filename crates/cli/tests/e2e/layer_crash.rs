@@ -9,8 +9,23 @@ use crate::testkit::{Done, World, collect};
 
 /// What changes anything on disk, by us or by SQLite.
 const CALLS: &[&str] = &[
-    "mkdirat", "write", "pwrite64", "fsync", "fdatasync", "syncfs", "rename", "renameat", "renameat2", "unlink", "unlinkat",
-    "fchmod", "fchmodat", "utimensat", "ftruncate", "symlinkat", "linkat",
+    "mkdirat",
+    "write",
+    "pwrite64",
+    "fsync",
+    "fdatasync",
+    "syncfs",
+    "rename",
+    "renameat",
+    "renameat2",
+    "unlink",
+    "unlinkat",
+    "fchmod",
+    "fchmodat",
+    "utimensat",
+    "ftruncate",
+    "symlinkat",
+    "linkat",
 ];
 
 /// `ringfence ARGUMENTS`, killed when it is about to make its `nth` call of that name.
@@ -97,7 +112,13 @@ fn at_each_point(arguments: &[&str], stage: impl Fn(&World)) -> Points {
 #[test]
 fn killed_at_any_step_changes_land_whole_or_not_at_all() {
     let points = at_each_point(&["commit"], |_world| {});
-    assert!(points.all > 60 && points.old > 15 && points.new > 5, "{} {} {}", points.all, points.old, points.new);
+    assert!(
+        points.all > 60 && points.old > 15 && points.new > 5,
+        "{} {} {}",
+        points.all,
+        points.old,
+        points.new
+    );
 }
 
 #[test]
@@ -105,7 +126,13 @@ fn killed_at_any_step_an_undo_is_whole_or_not_at_all() {
     let points = at_each_point(&["undo"], |world| {
         world.layers(&["commit"]).expect(0);
     });
-    assert!(points.all > 60 && points.old > 15 && points.new > 5, "{} {} {}", points.all, points.old, points.new);
+    assert!(
+        points.all > 60 && points.old > 15 && points.new > 5,
+        "{} {} {}",
+        points.all,
+        points.old,
+        points.new
+    );
 }
 
 /// A killed command leaves its changes: they wait like any others.
@@ -115,7 +142,8 @@ fn what_a_killed_try_left_can_be_committed() {
     prepare(&world);
     let mut command = world.ringfence();
     command.args(["try", "--", "sh", "-c", "echo half >a; touch up; echo up; exec sleep 600"]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     crate::testkit::eventually("the layer has a change", || {
         world.layers(&["changes", "--all", "--json"]).expect(0).json()["layers"][0]["in_use"] == true
             && changed(&world)
@@ -124,15 +152,14 @@ fn what_a_killed_try_left_can_be_committed() {
     assert!(busy.err.contains("still runs"), "{}", busy.err);
     child.kill().unwrap();
     child.wait().unwrap();
-    crate::testkit::eventually("nothing holds the layer", || {
-        world.layers(&["changes"]).code == Some(0)
-    });
+    crate::testkit::eventually("nothing holds the layer", || world.layers(&["changes"]).code == Some(0));
     world.layers(&["commit"]).expect(0);
     assert_eq!(world.read("a").as_deref(), Some("half\n"));
 }
 
 /// The upper directory of the only layer has the marker.
 fn changed(world: &World) -> bool {
-    let find = world.host("find").arg(world.state.join("ringfence/layers")).args(["-name", "up"]).output().unwrap();
+    let find =
+        world.host("find").arg(world.state.join("ringfence/layers")).args(["-name", "up"]).output().unwrap();
     !find.stdout.is_empty()
 }

@@ -217,7 +217,9 @@ fn of_call_place(call: Option<&Call>) -> OcsfClass {
         Some(Call::File(FileCall::Move { .. })) => place(1001, FILE, 5, "Rename"),
         Some(Call::File(FileCall::Remove { .. })) => place(1001, FILE, 4, "Delete"),
         Some(Call::File(FileCall::Symlink { .. })) => place(1001, FILE, 1, "Create"),
-        Some(Call::File(FileCall::Write { .. }) | Call::Apply(_) | Call::Land(_)) => place(1001, FILE, 3, "Update"),
+        Some(Call::File(FileCall::Write { .. }) | Call::Apply(_) | Call::Land(_)) => {
+            place(1001, FILE, 3, "Update")
+        }
         Some(Call::Flow(_) | Call::Fetch(_)) => place(4001, NETWORK, 1, "Open"),
         Some(Call::Tool(_)) => place(6003, "API Activity", 99, "Call"),
         None => place(3003, "Authorize Session", 99, "Refuse"),

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use ringfence_types::{
-    ByteString, Call, ExecCall, FileCall, LandedEntry, LandedState, QuotedText, Risk, SecretReach, SecretUse, StandardInput, ToolCall,
-    hex,
+    ByteString, Call, ExecCall, FileCall, LandedEntry, LandedState, QuotedText, Risk, SecretReach, SecretUse,
+    StandardInput, ToolCall, hex,
 };
 use sha2::{Digest as _, Sha256};
 

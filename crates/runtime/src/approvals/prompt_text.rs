@@ -10,8 +10,8 @@ use ringfence_authz::{GrantCandidate, Judgement, JudgementPart, PartKind};
 use ringfence_ledger::ReasonRequirement;
 use ringfence_types::{
     Access, ApprovalPrompt, ByteString, Call, Decision, ExecCall, FetchCall, FetchOrigin, FileCall, FlowCall,
-    GrantOffer, Landing, LandingAction, NetMode, OfferScope, PolicyLayer, Principal, Quorum, Risk, Root, SecretReach, SecretUse,
-    StandardInput,
+    GrantOffer, Landing, LandingAction, NetMode, OfferScope, PolicyLayer, Principal, Quorum, Risk, Root,
+    SecretReach, SecretUse, StandardInput,
 };
 
 use super::prompt_content::{PromptContent, script_line};

@@ -12,8 +12,8 @@ use ringfence_types::{Backend, Call, LimitName, Outcome};
 
 use super::{Effect, Perform};
 use crate::command_env::{self, RootKind};
-use crate::leaks::{OutputFilter, SinkActions};
 use crate::layer::layer_hint;
+use crate::leaks::{OutputFilter, SinkActions};
 use crate::pipeline::{Admitted, Running, Settled, chain};
 use crate::proxy;
 use crate::quota::{Quota, QuotaState, Room};

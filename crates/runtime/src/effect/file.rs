@@ -11,8 +11,8 @@ use ringfence_sandbox::{CommandIo, FilterAction, StdinSource, StreamFilter as _}
 use ringfence_types::{ByteString, Call, FileCall, PolicyLayer, Refusal, RefusalCode, RuleId};
 use sha2::{Digest as _, Sha256};
 
-use crate::layer::LandingOutcome;
 use super::{Effect, Perform, held_changes};
+use crate::layer::LandingOutcome;
 use crate::leaks::{OutputFilter, SinkActions};
 use crate::pipeline::{Admitted, CallEnd, Running, Settled, chain};
 use crate::quota::Room;

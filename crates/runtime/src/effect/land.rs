@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use ringfence_authz::ApprovalNeeded;
-use ringfence_layer::{Layer, LayerChange, LayerError, LandingSelection, LaterChanges, UndoOutcome};
+use ringfence_layer::{LandingSelection, LaterChanges, Layer, LayerChange, LayerError, UndoOutcome};
 use ringfence_ledger::Event;
 use ringfence_sandbox::CommandIo;
 use ringfence_types::{Call, Landing, LandingAction, PolicyLayer, Refusal, RefusalCode, RuleId};
@@ -12,7 +12,9 @@ use zeroize::Zeroizing;
 
 use super::file::{EffectOutput, over_quota};
 use super::{Effect, Perform, held_changes};
-use crate::layer::{LandingOutcome, changed_since, layer_hint, patch_of_landing, report_of_landing, report_of_undo};
+use crate::layer::{
+    LandingOutcome, changed_since, layer_hint, patch_of_landing, report_of_landing, report_of_undo,
+};
 use crate::pipeline::{Admitted, CallContext as _, CallEnd, Running, Settled, chain};
 use crate::session::AgentSession;
 
@@ -89,7 +91,8 @@ fn land(
         LandingAction::Commit => {
             let authorized: BTreeSet<&Path> =
                 landing.entries.iter().map(|entry| entry.path.as_path()).collect();
-            let changes = changes.into_iter().filter(|change| authorized.contains(change.absolute().as_path()));
+            let changes =
+                changes.into_iter().filter(|change| authorized.contains(change.absolute().as_path()));
             let selection = LandingSelection::Only(changes.collect());
             Ok(report_of_landing(&layer.land(&selection).map_err(failed)?))
         }
@@ -124,7 +127,11 @@ fn record(
     match session.append(vec![event]) {
         Ok(_) => Ok(outcome),
         Err(error) => Err(CallEnd::Failed {
-            what: format!("{} changes landed, and that could not be recorded: {}", outcome.landed, chain(&error)),
+            what: format!(
+                "{} changes landed, and that could not be recorded: {}",
+                outcome.landed,
+                chain(&error)
+            ),
             hint: Some("`ringfence ledger verify` checks the ledger".to_owned()),
         }),
     }

@@ -143,9 +143,8 @@ fn state(state: &EntryState) -> LandedState {
 fn repositories(changes: &[LayerChange]) -> BTreeSet<PathBuf> {
     let after: BTreeMap<PathBuf, bool> =
         changes.iter().map(|change| (change.absolute(), change.after.is_some())).collect();
-    let is_there = |path: PathBuf| {
-        after.get(&path).copied().unwrap_or_else(|| path.symlink_metadata().is_ok())
-    };
+    let is_there =
+        |path: PathBuf| after.get(&path).copied().unwrap_or_else(|| path.symlink_metadata().is_ok());
     let mut looked = BTreeMap::new();
     for change in changes {
         let path = change.absolute();

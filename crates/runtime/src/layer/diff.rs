@@ -91,10 +91,8 @@ impl DiffScene<'_> {
             state: change.before.as_ref(),
             content: content(ChangeSide::Before, &change.before)?,
         };
-        let after = DiffedState {
-            state: change.after.as_ref(),
-            content: content(ChangeSide::After, &change.after)?,
-        };
+        let after =
+            DiffedState { state: change.after.as_ref(), content: content(ChangeSide::After, &change.after)? };
         let path = change.absolute();
         let below = path.strip_prefix(self.workspace).ok().filter(|below| !below.as_os_str().is_empty());
         // git's names begin with `a/` and `b/`, and the path follows without its first slash.

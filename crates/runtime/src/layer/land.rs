@@ -67,9 +67,9 @@ impl LandError {
             Self::NothingThere { .. } | Self::Nothing => {
                 Some("`ringfence changes` lists what there is".to_owned())
             }
-            Self::RootGone { .. } => Some(
-                "move it back to where it was, or drop the changes: `ringfence discard ID`".to_owned(),
-            ),
+            Self::RootGone { .. } => {
+                Some("move it back to where it was, or drop the changes: `ringfence discard ID`".to_owned())
+            }
             Self::Secret(_) | Self::Salt(_) => None,
         }
     }
@@ -212,7 +212,13 @@ pub(crate) fn changed_since(changed: &[LandingConflict]) -> Refusal {
         code: RefusalCode::Conflict,
         layer: PolicyLayer::Floor,
         rule: RuleId::LandingConflict.into(),
-        message: format!("nothing was taken back, because something has changed since it landed: {}", names.join(", ")),
-        hint: Some("`ringfence undo ID --force` takes it back all the same and keeps what is there now aside".to_owned()),
+        message: format!(
+            "nothing was taken back, because something has changed since it landed: {}",
+            names.join(", ")
+        ),
+        hint: Some(
+            "`ringfence undo ID --force` takes it back all the same and keeps what is there now aside"
+                .to_owned(),
+        ),
     }
 }

@@ -77,7 +77,8 @@ impl LayerLookupError {
                 "`ringfence changes --all` lists the layers of every workspace".to_owned()
             }
             Self::NothingPending { .. } => {
-                "`ringfence try -- CMD` makes some; `ringfence changes --all` lists those of every workspace".to_owned()
+                "`ringfence try -- CMD` makes some; `ringfence changes --all` lists those of every workspace"
+                    .to_owned()
             }
             Self::NothingLanded { .. } => {
                 "`ringfence changes --all` lists the layers of every workspace".to_owned()
@@ -101,7 +102,9 @@ pub(crate) fn layer_hint(error: &LayerError) -> Option<&'static str> {
         LayerError::Interrupted { .. } => Some("the next start of `ringfence` ends it"),
         LayerError::Io { .. } => Some("free some space, or look at who owns the file; then try again"),
         LayerError::NotPrivate { .. } => Some("make it yours alone (`chmod 700`), or move it away"),
-        LayerError::NoExchange { .. } => Some("copy the files by hand: `ringfence changes ID --patch` shows them"),
+        LayerError::NoExchange { .. } => {
+            Some("copy the files by hand: `ringfence changes ID --patch` shows them")
+        }
         _ => None,
     }
 }

@@ -83,8 +83,12 @@ impl AgentSession<'_> {
         self.end_sandbox();
         let Some(layer) = layer.layer().take() else { return settled };
         if let Err(error) = closed(layer) {
-            let why = format!("the changes of the command are in its layer, which is not closed: {}", chain(&error));
-            settled.notice = Some(settled.notice.map_or_else(|| why.clone(), |note| format!("{note}; {why}")));
+            let why = format!(
+                "the changes of the command are in its layer, which is not closed: {}",
+                chain(&error)
+            );
+            settled.notice =
+                Some(settled.notice.map_or_else(|| why.clone(), |note| format!("{note}; {why}")));
         }
         settled
     }

@@ -1,9 +1,8 @@
 use ringfence_ledger::{AppendError, ApprovalDecision, Event, RecordedFinding};
 use ringfence_sandbox::{CommandRunError, ExaminationError};
 use ringfence_types::{
-    ActionFingerprint, ByteString, Call, ExecCall, FetchCall, FileCall, FlowCall, HeldChange, LandedEntry, Landing,
-    Outcome,
-    Posture, Refusal, StandardInput, ToolCall, TransactionId,
+    ActionFingerprint, ByteString, Call, ExecCall, FetchCall, FileCall, FlowCall, HeldChange, LandedEntry,
+    Landing, Outcome, Posture, Refusal, StandardInput, ToolCall, TransactionId,
 };
 
 use super::context::CallContext;

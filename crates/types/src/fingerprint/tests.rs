@@ -151,12 +151,14 @@ fn patches() -> impl Strategy<Value = Call> {
 
 fn landings() -> impl Strategy<Value = Call> {
     let kind = prop::sample::select(vec![EntryKind::File, EntryKind::Directory]);
-    let state = || {
-        let digest = prop::option::of(word());
-        prop::option::of((kind.clone(), 0..2_u32, digest, 0..2_u64).prop_map(|(kind, mode, sha256, bytes)| {
-            LandedState { kind, mode, sha256, bytes }
-        }))
-    };
+    let state =
+        || {
+            let digest = prop::option::of(word());
+            prop::option::of(
+                (kind.clone(), 0..2_u32, digest, 0..2_u64)
+                    .prop_map(|(kind, mode, sha256, bytes)| LandedState { kind, mode, sha256, bytes }),
+            )
+        };
     let secret = (word(), 0..2_u64).prop_map(|(rule, line)| IntroducedSecret { rule, line });
     let entry = (bytes(), state(), state(), prop::option::of(bytes()), few(secret)).prop_map(
         |(path, before, after, repository, secrets)| LandedEntry { path, before, after, repository, secrets },

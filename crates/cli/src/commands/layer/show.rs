@@ -242,9 +242,8 @@ pub(super) fn stat(scene: &LayerScene<'_, '_>, style: TextStyle) -> Result<(), E
         let refused = refused(entry);
         say!(" {} never lands: {}", name(refused.path.as_path(), scene.workspace()), refused.reason);
     }
-    let (added, removed) = rows
-        .iter()
-        .fold((0_u64, 0_u64), |(added, removed), row| (added + row.added, removed + row.removed));
+    let (added, removed) =
+        rows.iter().fold((0_u64, 0_u64), |(added, removed), row| (added + row.added, removed + row.removed));
     if !rows.is_empty() {
         let (added, removed) = (plural(added, "insertion"), plural(removed, "deletion"));
         say!(" {}, {added}(+), {removed}(-)", counted(rows.len(), "change"));
@@ -286,7 +285,8 @@ impl StatRow {
             ChangeKind::Metadata | ChangeKind::Modified => modes(change),
         };
         let directory = [&change.before, &change.after].into_iter().flatten();
-        let slash = if directory.last().is_some_and(|state| state.kind == EntryKind::Directory) { "/" } else { "" };
+        let slash =
+            if directory.last().is_some_and(|state| state.kind == EntryKind::Directory) { "/" } else { "" };
         let bytes = |state: &Option<_>| {
             state.as_ref().map_or(0, |state: &ringfence_runtime::layer::EntryState| state.bytes)
         };
@@ -312,7 +312,8 @@ impl StatRow {
         let minus = style.decision(Decision::Deny, &bar("-", self.removed));
         let pad = " ".repeat(width.saturating_sub(self.name.chars().count()));
         let remark = self.remark.as_ref().map(|remark| format!("  {remark}")).unwrap_or_default();
-        let row = format!(" {}{pad} | {:>4} {plus}{minus}{remark}", style.spelled(self.name.clone()), self.size);
+        let row =
+            format!(" {}{pad} | {:>4} {plus}{minus}{remark}", style.spelled(self.name.clone()), self.size);
         say!("{}", row.trim_end());
     }
 }
@@ -395,8 +396,14 @@ pub(super) fn summary(judged: &JudgedChanges, workspace: &Path) -> String {
     let of_rule = |wanted: &dyn Fn(&JudgedChange) -> bool| {
         judged.changes.iter().filter(|change| wanted(change)).map(JudgedChange::path).collect::<Vec<_>>()
     };
-    tell("protected", of_rule(&|change| change.decision == Decision::Ask && change.rule == RuleId::LandingProtected));
-    tell("hidden", of_rule(&|change| change.decision == Decision::Ask && change.rule == RuleId::LandingHidden));
+    tell(
+        "protected",
+        of_rule(&|change| change.decision == Decision::Ask && change.rule == RuleId::LandingProtected),
+    );
+    tell(
+        "hidden",
+        of_rule(&|change| change.decision == Decision::Ask && change.rule == RuleId::LandingHidden),
+    );
     tell(
         "asked about",
         of_rule(&|change| {
@@ -405,16 +412,16 @@ pub(super) fn summary(judged: &JudgedChanges, workspace: &Path) -> String {
         }),
     );
     tell("denied", of_rule(&|change| change.decision == Decision::Deny));
-    let refused = judged.refused.iter().map(|entry| entry.root.as_path().join(entry.path.as_path())).collect();
+    let refused =
+        judged.refused.iter().map(|entry| entry.root.as_path().join(entry.path.as_path())).collect();
     tell("left out for good", refused);
     text
 }
 
 /// `3 files changed`, `1 created`; only the first part says of what.
 fn kinds(changes: &[&JudgedChange], noun: &str) -> Vec<String> {
-    let count = |wanted: &[ChangeKind]| {
-        changes.iter().filter(|judged| wanted.contains(&judged.change.kind)).count()
-    };
+    let count =
+        |wanted: &[ChangeKind]| changes.iter().filter(|judged| wanted.contains(&judged.change.kind)).count();
     let counts = [
         ("changed", count(&[ChangeKind::Modified, ChangeKind::Metadata, ChangeKind::Replaced])),
         ("created", count(&[ChangeKind::Created])),
