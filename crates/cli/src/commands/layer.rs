@@ -5,6 +5,7 @@ mod show;
 use std::io::{self, BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use ringfence_authz::env::ApproverPresence;
 use ringfence_policy::StartupFlags;
@@ -13,10 +14,12 @@ use ringfence_runtime::layer::{
     LayerSummary, OpenLayer, WantedLayer,
 };
 use ringfence_runtime::{
-    AgentSession, CallEnd, CommandIo, EffectOutput, OutputTarget, Runtime, SessionSpec, Settled, StdinSource,
+    AgentSession, CallEnd, CallObserver, CommandIo, EffectOutput, OutputTarget, PipelineStage, Runtime,
+    SessionSpec, Settled, StdinSource,
 };
 use ringfence_types::{
-    Access, ByteString, LandingAction, PolicyLayer, Refusal, RefusalCode, Root, RuleId, chain,
+    Access, ByteString, Decision, LandingAction, PolicyLayer, Refusal, RefusalCode, Root, RuleId,
+    TransactionId, chain,
 };
 use rustix::termios::{QueueSelector, tcflush};
 
@@ -29,9 +32,6 @@ use crate::explain::TextStyle;
 use crate::output::{OutputFormat, aside, note, say};
 use crate::policy_resolution::{self, PolicyResolutionError};
 pub(crate) use show::TriedJson;
-
-/// With more changes, a terminal is told that they are landing.
-const MANY: usize = 2000;
 
 pub(crate) fn changes(arguments: ChangesArgs) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
@@ -232,6 +232,9 @@ fn land(
 ) -> Result<ExitCode, ExitCode> {
     let id = layer.id().to_string();
     session.set_approver(ControllingTerminal::new(environment));
+    if io::stderr().is_terminal() {
+        session.set_observer(Arc::new(LandingLine));
+    }
     let io = CommandIo {
         stdin: StdinSource::Empty,
         stdout: OutputTarget::Discard,
@@ -242,6 +245,24 @@ fn land(
     };
     let settled = session.land(layer, request, io).map_err(|error| not_landed(&error, &id))?;
     Ok(tell_landed(&settled, &id, request.action))
+}
+
+/// Says on a terminal that changes are landing, until they have.
+#[derive(Debug)]
+struct LandingLine;
+
+impl CallObserver for LandingLine {
+    fn reached(&self, stage: PipelineStage) {
+        match stage {
+            PipelineStage::Run => aside(format_args!("\rlanding...")),
+            PipelineStage::Settle => aside(format_args!("\r\x1b[K")),
+            _ => {}
+        }
+    }
+
+    fn decided(&self, _decision: Decision) {}
+
+    fn begun(&self, _transaction: &TransactionId) {}
 }
 
 fn tell_landed(settled: &Settled, id: &str, action: LandingAction) -> ExitCode {
@@ -364,9 +385,6 @@ pub(crate) fn after_try(runtime: &Runtime, environment: &Environment, spec: Sess
             }
             Answer::Commit => {
                 let request = LandingRequest { action: LandingAction::Commit, only: &[], except: &[] };
-                if judged.changes.len() > MANY {
-                    note!("ringfence: landing {}...", counted(judged.changes.len(), "change"));
-                }
                 // The exit code stays that of the command; what went wrong is on standard error.
                 let _told = land(&mut session, environment, layer, &request);
                 return;
