@@ -100,7 +100,7 @@ fn at_each_point(arguments: &[&str], stage: impl Fn(&World)) -> Points {
             }
             let new = tree(&world.workspace);
             is_between(&cut, &old, &new, &context);
-            assert_eq!(found == old || found == new, true, "whole or not at all: {context}");
+            assert!(found == old || found == new, "whole or not at all: {context}");
             if points.all % 5 == 0 {
                 world.ledger_tool(&["verify"]).expect(0);
             }
