@@ -26,8 +26,8 @@ pub(crate) use land::{changed_since, report_of_landing, report_of_undo};
 pub(crate) use lookup::layer_hint;
 pub use lookup::{LayerLookupError, LayerQuery, OpenLayer, WantedLayer};
 pub(crate) use recovery::recover;
-pub use recovery::{LandingRecoveryError, RecoveredLanding};
-pub(crate) use session_layer::{SessionLayer, WriteMode};
+pub use recovery::{EndedLanding, LandingRecoveryError};
+pub(crate) use session_layer::{CommandWrites, SessionLayer};
 
 pub use ringfence_layer::{
     ChangeKind, EntryState, LayerChange, LayerError, LayerState, LayerSummary, RefusedEntry,

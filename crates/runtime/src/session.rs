@@ -31,7 +31,7 @@ use crate::effect::{FlowSummary, SharedApprover};
 use crate::engine_containers::EngineContainers;
 use crate::home::Resident;
 use crate::images::{self, ImageRequest, SelectedImage};
-use crate::layer::{self, LandingRecoveryError, RecoveredLanding, SessionLayer, WriteMode};
+use crate::layer::{self, CommandWrites, EndedLanding, LandingRecoveryError, SessionLayer};
 use crate::leaks::{FindingTally, LeakError, LeakScanner, TextRedactor};
 use crate::memory_budget::MemoryBudget;
 use crate::observer::CallObserver;
@@ -84,7 +84,7 @@ pub struct Runtime {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) setup: HostSetup,
     recovered: Vec<Result<JournalRecovery, RecoveryError>>,
-    recovered_landings: Vec<Result<RecoveredLanding, LandingRecoveryError>>,
+    recovered_landings: Vec<Result<EndedLanding, LandingRecoveryError>>,
     /// Pooled containers for sessions of this process.
     pub(crate) pool: ContainerPool,
     sweeper: OnceLock<Option<Arc<Sweeper>>>,
@@ -219,7 +219,7 @@ impl Runtime {
     }
 
     /// Interrupted landings, and how this start ended them.
-    pub fn recovered_landings(&self) -> &[Result<RecoveredLanding, LandingRecoveryError>] {
+    pub fn recovered_landings(&self) -> &[Result<EndedLanding, LandingRecoveryError>] {
         &self.recovered_landings
     }
 
@@ -371,7 +371,7 @@ pub struct AgentSession<'r> {
     pub(crate) own: Option<Box<OwnFence<'r>>>,
     observer: Option<Arc<dyn CallObserver>>,
     weigher: Option<Arc<dyn MemoryBudget>>,
-    pub(crate) writes: WriteMode,
+    pub(crate) writes: CommandWrites,
     /// The layer of the command that runs.
     pub(crate) layer: Option<Arc<SessionLayer>>,
 }
@@ -609,7 +609,7 @@ impl<'r> AgentSession<'r> {
             own: None,
             observer: None,
             weigher: None,
-            writes: WriteMode::Direct,
+            writes: CommandWrites::Direct,
             layer: None,
         }
     }

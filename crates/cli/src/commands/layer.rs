@@ -378,22 +378,22 @@ pub(crate) fn after_try(runtime: &Runtime, environment: &Environment, spec: Sess
     }
     loop {
         match asked() {
-            Answer::Diff => {
+            TryAnswer::Diff => {
                 if show::diffs(&layer, &judged, &workspace, style(environment)).is_err() {
                     return;
                 }
             }
-            Answer::Commit => {
+            TryAnswer::Commit => {
                 let request = LandingRequest { action: LandingAction::Commit, only: &[], except: &[] };
                 // The exit code stays that of the command; what went wrong is on standard error.
                 let _told = land(&mut session, environment, layer, &request);
                 return;
             }
-            Answer::Discard => {
+            TryAnswer::Discard => {
                 let _told = drop_layer(runtime, layer);
                 return;
             }
-            Answer::Later => {
+            TryAnswer::Later => {
                 show::next_steps(id.as_str());
                 return;
             }
@@ -401,7 +401,7 @@ pub(crate) fn after_try(runtime: &Runtime, environment: &Environment, spec: Sess
     }
 }
 
-enum Answer {
+enum TryAnswer {
     Commit,
     Diff,
     Discard,
@@ -409,19 +409,19 @@ enum Answer {
 }
 
 /// Without an answer everything stays as it is.
-fn asked() -> Answer {
+fn asked() -> TryAnswer {
     aside(format_args!("[c]ommit, show the [d]iff, discard [x], or [L]ater? "));
     // Keys that were typed for the command are no answer.
     let _flushed = tcflush(io::stdin(), QueueSelector::IFlush);
     let mut line = String::new();
     if io::stdin().lock().read_line(&mut line).is_err() {
-        return Answer::Later;
+        return TryAnswer::Later;
     }
     match line.trim() {
-        "c" | "commit" => Answer::Commit,
-        "d" | "diff" => Answer::Diff,
-        "x" | "discard" => Answer::Discard,
-        _ => Answer::Later,
+        "c" | "commit" => TryAnswer::Commit,
+        "d" | "diff" => TryAnswer::Diff,
+        "x" | "discard" => TryAnswer::Discard,
+        _ => TryAnswer::Later,
     }
 }
 

@@ -9,7 +9,7 @@ use super::{LandingOutcome, directory};
 
 /// A landing that this start has ended.
 #[derive(Debug)]
-pub struct RecoveredLanding {
+pub struct EndedLanding {
     pub layer: String,
     /// Whether it was a landing or an undo.
     pub action: LandingAction,
@@ -34,7 +34,7 @@ pub enum LandingRecoveryError {
 pub(crate) fn recover(
     ledger: &Ledger,
     state_dir: &std::path::Path,
-) -> Vec<Result<RecoveredLanding, LandingRecoveryError>> {
+) -> Vec<Result<EndedLanding, LandingRecoveryError>> {
     let path = directory(state_dir);
     if path.symlink_metadata().is_err() {
         return Vec::new();
@@ -47,7 +47,7 @@ pub(crate) fn recover(
     recovered.map(|recovered| recorded(ledger, &recovered?)).collect()
 }
 
-fn recorded(ledger: &Ledger, recovery: &LandingRecovery) -> Result<RecoveredLanding, LandingRecoveryError> {
+fn recorded(ledger: &Ledger, recovery: &LandingRecovery) -> Result<EndedLanding, LandingRecoveryError> {
     let outcome = match recovery.outcome {
         LandingRecoveryOutcome::Completed => Some(report_of_landing(&recovery.report)),
         LandingRecoveryOutcome::RolledBack => None,
@@ -64,7 +64,7 @@ fn recorded(ledger: &Ledger, recovery: &LandingRecovery) -> Result<RecoveredLand
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(RecoveredLanding { layer: recovery.layer.clone(), action, outcome })
+    Ok(EndedLanding { layer: recovery.layer.clone(), action, outcome })
 }
 
 struct OpenLanding {

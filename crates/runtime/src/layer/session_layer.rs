@@ -20,7 +20,7 @@ const BYTES: u64 = 8 << 30;
 
 /// Where the commands of a session write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum WriteMode {
+pub(crate) enum CommandWrites {
     /// Into the roots.
     #[default]
     Direct,
@@ -54,12 +54,12 @@ impl AgentSession<'_> {
     /// From now on commands write into a view of the writable roots, and their changes wait in a layer that has the id of the
     /// transaction. Each command has a sandbox of its own.
     pub fn set_layered(&mut self) {
-        self.writes = WriteMode::Layered;
+        self.writes = CommandWrites::Layered;
     }
 
     /// Makes the layer of the command that is about to run.
     pub(crate) fn begin_layer(&mut self, transaction: &TransactionId) -> Result<(), LayerError> {
-        if self.writes == WriteMode::Direct {
+        if self.writes == CommandWrites::Direct {
             return Ok(());
         }
         let store = LayerStore::open(&directory(&self.runtime.setup.state_dir))?;
