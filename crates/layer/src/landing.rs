@@ -22,9 +22,7 @@ use crate::plan::{LandingPlan, Placement, PlannedEntry, Staging, place_beside, p
 use crate::record::{self, BaseEntry};
 use crate::remove::remove_tree;
 use crate::stamp::Stamp;
-use crate::transfer::{
-    LandingDirectory, OpenRoot, Transfer, directory_of, make_directories,
-};
+use crate::transfer::{LandingDirectory, OpenRoot, Transfer, directory_of, make_directories};
 use crate::{base, fault};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,11 +43,9 @@ impl LandingDirection {
     fn files(self) -> LandingFiles {
         match self {
             Self::Land => LandingFiles { plan: "plan.json", staged: "staged.json", outcome: "outcome.json" },
-            Self::Undo => LandingFiles {
-                plan: "undo.json",
-                staged: "undo-staged.json",
-                outcome: "undo-outcome.json",
-            },
+            Self::Undo => {
+                LandingFiles { plan: "undo.json", staged: "undo-staged.json", outcome: "undo-outcome.json" }
+            }
         }
     }
 }
@@ -216,11 +212,8 @@ impl Layer {
             let known = self.base(number)?;
             for compared in changes {
                 let ComparedChange { change, host, .. } = &compared;
-                let conflict = |reason| LandingConflict {
-                    root: change.root.clone(),
-                    path: change.path.clone(),
-                    reason,
-                };
+                let conflict =
+                    |reason| LandingConflict { root: change.root.clone(), path: change.path.clone(), reason };
                 let unlike = match &mut wanted {
                     None => None,
                     Some(wanted) => match wanted.remove(&SelectionKey::of(change)) {
@@ -239,8 +232,7 @@ impl Layer {
         }
         for change in wanted.into_iter().flat_map(HashMap::into_values) {
             let reason = ConflictReason::NotAsSelected;
-            let conflict =
-                LandingConflict { root: change.root.clone(), path: change.path.clone(), reason };
+            let conflict = LandingConflict { root: change.root.clone(), path: change.path.clone(), reason };
             selected.conflicts.push(conflict);
         }
         Ok(selected)
@@ -287,11 +279,7 @@ impl Layer {
         }
     }
 
-    fn swap_all(
-        &self,
-        transfer: &mut Transfer<'_>,
-        journal: &mut PhaseJournal,
-    ) -> Result<(), LayerError> {
+    fn swap_all(&self, transfer: &mut Transfer<'_>, journal: &mut PhaseJournal) -> Result<(), LayerError> {
         transfer.swap()?;
         transfer.settle()?;
         let conflicts = transfer.conflicts.iter();
@@ -341,7 +329,8 @@ impl Layer {
             fault::point();
         }
         self.note_bases(transfer)?;
-        let bytes = transfer.done().filter_map(|entry| entry.change.before.as_ref()).map(|state| state.bytes).sum();
+        let bytes =
+            transfer.done().filter_map(|entry| entry.change.before.as_ref()).map(|state| state.bytes).sum();
         match journal.direction {
             LandingDirection::Land => self.note_landing(landing, bytes),
             LandingDirection::Undo => self.note_undo(landing, bytes),
@@ -372,8 +361,7 @@ impl Layer {
                     .host
                     .stat(entry.path())
                     .map_err(|errno| root.host.failed("look at", entry.path(), errno))?;
-                let base =
-                    found.map_or(BaseEntry::Absent, |stat| BaseEntry::Present(Stamp::of(&stat)));
+                let base = found.map_or(BaseEntry::Absent, |stat| BaseEntry::Present(Stamp::of(&stat)));
                 known.entries.insert(entry.path().to_owned(), base);
                 changed = true;
             }
@@ -392,8 +380,7 @@ impl Layer {
         let landing = transfer.plan.entries.first().and_then(|entry| entry.change.landed);
         let landing = landing.map_or(0, |slot| slot.landing);
         for entry in transfer.plan.entries.iter().filter(|entry| !entry.is_mode_only()) {
-            let undo_in_layer =
-                transfer.direction == LandingDirection::Undo && entry.beside.is_none();
+            let undo_in_layer = transfer.direction == LandingDirection::Undo && entry.beside.is_none();
             // In its slot is the before-image again.
             if !undo_in_layer {
                 clear_slot(transfer, entry, landing)?;
@@ -422,13 +409,8 @@ impl Layer {
         let path = make_directories(self.path(), landing)?;
         let directory = LandingDirectory::open(self.path(), landing)?;
         let plan: LandingPlan = record::read(&path.join(files.plan))?;
-        let mut transfer = Transfer {
-            roots: &roots,
-            directory: &directory,
-            direction,
-            plan,
-            conflicts: BTreeMap::new(),
-        };
+        let mut transfer =
+            Transfer { roots: &roots, directory: &directory, direction, plan, conflicts: BTreeMap::new() };
         if journal.phase != LandingPhase::Staging {
             transfer.read_staged(files.staged)?;
         }
@@ -445,8 +427,7 @@ impl Layer {
                 None
             }
             LandingPhase::Swapping => {
-                let swapped =
-                    transfer.relax().and_then(|()| self.swap_all(&mut transfer, &mut journal));
+                let swapped = transfer.relax().and_then(|()| self.swap_all(&mut transfer, &mut journal));
                 match swapped {
                     Ok(()) => Some(self.finish(&transfer, journal)?),
                     Err(error) => {
@@ -569,11 +550,7 @@ fn clear_slot(transfer: &Transfer<'_>, entry: &PlannedEntry, landing: u32) -> Re
 }
 
 /// An undo that the host was in the way of leaves the before-image in the layer.
-fn keep_before_image(
-    transfer: &Transfer<'_>,
-    entry: &PlannedEntry,
-    landing: u32,
-) -> Result<(), LayerError> {
+fn keep_before_image(transfer: &Transfer<'_>, entry: &PlannedEntry, landing: u32) -> Result<(), LayerError> {
     let (kept, aside) = (&transfer.directory.kept, &transfer.directory.aside);
     let mut name = aside_name(entry, landing);
     name.push("-before");

@@ -122,9 +122,7 @@ impl<'a> Transfer<'a> {
             return Ok(Some(OpenSlot { beside: None, kept, name: Self::kept_name(entry) }));
         };
         match self.root(entry)?.host.place(beside.directory.as_path()) {
-            Ok(fd) => {
-                Ok(Some(OpenSlot { beside: Some(fd), kept, name: OsString::from(&beside.name) }))
-            }
+            Ok(fd) => Ok(Some(OpenSlot { beside: Some(fd), kept, name: OsString::from(&beside.name) })),
             // The host removed the directory with what was in it.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
             Err(errno) => Err(self.failed("open the directory of", entry, errno)),
@@ -223,8 +221,7 @@ impl<'a> Transfer<'a> {
                 Err(errno) => return Err(errno),
             }
         }
-        let staging =
-            if entry.staging == Staging::Directory { Staging::Directory } else { Staging::Copy };
+        let staging = if entry.staging == Staging::Directory { Staging::Directory } else { Staging::Copy };
         let incoming = self.copy_upper(entry, upper, slot, copies)?;
         Ok(SlotContent { staging, incoming: Some(incoming) })
     }
@@ -552,7 +549,8 @@ pub(crate) fn placement(layer: &Tree, host: &Tree) -> Result<Placement, LayerErr
 
 pub(crate) fn make_directories(layer: &Path, landing: u32) -> Result<PathBuf, LayerError> {
     let path = directory_of(layer, landing);
-    for directory in [layer.join("landings"), layer.join("aside"), path.clone(), path.join("kept"), path.join("copied")]
+    for directory in
+        [layer.join("landings"), layer.join("aside"), path.clone(), path.join("kept"), path.join("copied")]
     {
         match rustix::fs::mkdir(&directory, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
