@@ -357,10 +357,15 @@ impl Layer {
             let mut known = self.base(number)?;
             let mut changed = false;
             for entry in transfer.done().filter(|entry| entry.root == number) {
-                let found = root
-                    .host
-                    .stat(entry.path())
-                    .map_err(|errno| root.host.failed("look at", entry.path(), errno))?;
+                let found = match root.host.stat(entry.path()) {
+                    // It is in a directory that its owner cannot enter: without a base, what comes later is a conflict.
+                    Err(Errno::ACCESS) => {
+                        known.entries.remove(entry.path());
+                        changed = true;
+                        continue;
+                    }
+                    found => found.map_err(|errno| root.host.failed("look at", entry.path(), errno))?,
+                };
                 let base = found.map_or(BaseEntry::Absent, |stat| BaseEntry::Present(Stamp::of(&stat)));
                 known.entries.insert(entry.path().to_owned(), base);
                 changed = true;
@@ -441,6 +446,8 @@ impl Layer {
             }
             LandingPhase::Done => {
                 transfer.conflicts = outcome(&path.join(files.outcome))?;
+                // A directory may have been opened for what is cleaned up in it.
+                transfer.settle()?;
                 Some(self.finish(&transfer, journal)?)
             }
         };
@@ -544,7 +551,7 @@ fn clear_slot(transfer: &Transfer<'_>, entry: &PlannedEntry, landing: u32) -> Re
     let staged = entry.incoming.as_ref().is_some_and(|incoming| incoming.is_same_inode(&found));
     let before_image = entry.beside.is_none() && transfer.direction == LandingDirection::Undo;
     if staged && !before_image {
-        return slot.place().remove().map_err(failed);
+        return transfer.remove_slot(entry, slot.place()).map_err(failed);
     }
     set_aside(transfer, entry, slot.place(), landing)
 }
@@ -579,7 +586,7 @@ fn set_aside(
     aside.remove().map_err(failed)?;
     copy(slot, aside, found.permissions()).map_err(failed)?;
     fault::point();
-    slot.remove().map_err(failed)
+    transfer.remove_slot(entry, slot).map_err(failed)
 }
 
 pub(crate) fn aside_name(entry: &PlannedEntry, landing: u32) -> OsString {
@@ -594,7 +601,7 @@ fn finish_landed(transfer: &Transfer<'_>, entry: &PlannedEntry) -> Result<(), La
         && let Some(slot) = transfer.slot(entry)?
     {
         // Its copy is kept.
-        slot.place().remove().map_err(failed)?;
+        transfer.remove_slot(entry, slot.place()).map_err(failed)?;
         fault::point();
     }
     let root = transfer.root(entry)?;
@@ -649,7 +656,7 @@ fn finish_undone(transfer: &Transfer<'_>, entry: &PlannedEntry, landing: u32) ->
         match (entry.as_landed, entry.staging) {
             (false, _) => set_aside(transfer, entry, slot, landing)?,
             (true, Staging::Link) if entry.beside.is_none() => back(slot).map_err(failed)?,
-            (true, _) => slot.remove().map_err(failed)?,
+            (true, _) => transfer.remove_slot(entry, slot).map_err(failed)?,
         }
         fault::point();
     }

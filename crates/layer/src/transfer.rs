@@ -286,6 +286,23 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
+    /// Removes what is in a slot. Beside its target it may be in a directory that has its last permissions already.
+    pub(crate) fn remove_slot(&self, entry: &PlannedEntry, slot: Place<'_>) -> Result<(), Errno> {
+        let removed = slot.remove();
+        let Some(beside) = &entry.beside else { return removed };
+        if removed != Err(Errno::ACCESS) {
+            return removed;
+        }
+        let Some(root) = self.roots.get(entry.root) else { return removed };
+        let held = root.host.place(beside.directory.as_path())?;
+        let mode = rustix::fs::fstat(&held)?.st_mode & 0o7777;
+        chmod_held(held.as_fd(), mode | 0o700)?;
+        fault::point();
+        let removed = slot.remove();
+        chmod_held(held.as_fd(), mode)?;
+        removed
+    }
+
     /// Exchanges everything, or completes that. Conflicts are noted.
     pub(crate) fn swap(&mut self) -> Result<(), LayerError> {
         let mut last = LastParent::default();
@@ -455,7 +472,7 @@ impl<'a> Transfer<'a> {
         let found = Stamp::of(&rustix::fs::fstat(&held).map_err(failed)?);
         if entry.is_mode_only() {
             let origin = entry.origin(direction).map_or(0, |origin| origin.mode);
-            if found.permissions() != origin && found.permissions() != target.mode {
+            if ![origin, target.mode, target.mode | 0o700].contains(&found.permissions()) {
                 return Ok(Some(ConflictReason::ChangedOnHost));
             }
             chmod_held(held.as_fd(), target.mode).map_err(failed)?;

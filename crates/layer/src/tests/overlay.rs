@@ -136,7 +136,9 @@ fn git_works_in_a_view_and_its_work_lands() {
     land(&mut layer);
     directly(
         &bench.root,
-        &format!("test -z \"$({git} status --porcelain)\" && {git} fsck --strict && test -f d/b"),
+        &format!(
+            "test -z \"$({git} --no-optional-locks status --porcelain)\" && {git} fsck --strict && test -f d/b"
+        ),
     );
     undo(&mut layer);
     directly(&bench.root, &format!("{git} fsck --strict && test ! -e d"));
