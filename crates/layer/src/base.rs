@@ -3,6 +3,7 @@
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
+use rustix::io::Errno;
 use rustix::time::ClockId;
 
 use crate::attributes::OverlayMarks;
@@ -11,7 +12,7 @@ use crate::change::EntryTime;
 use crate::landing::ConflictReason;
 use crate::record::BaseEntry;
 use crate::stamp::Stamp;
-use crate::walk::{Candidate, UpperEntry};
+use crate::walk::Candidate;
 
 /// Before a view is mounted. KERNEL: a change right after it may have an earlier time, by one tick; it is also before the first look
 /// of the call, which then works on its result.
@@ -23,31 +24,37 @@ pub(crate) fn now() -> EntryTime {
 /// Judges one entry when the view is closed.
 pub(crate) fn of(candidate: &Candidate, opened: EntryTime, upper: &Tree, host: &Tree) -> BaseEntry {
     let Some(found) = &candidate.host else { return of_nothing(candidate, opened, upper, host) };
-    let merged = found.is_directory()
-        && candidate.upper.as_ref().is_some_and(|upper| upper.stamp.is_directory());
+    let merged =
+        found.is_directory() && candidate.upper.as_ref().is_some_and(|upper| upper.stamp.is_directory());
     if !merged && found.changed > opened {
         return BaseEntry::Changed(ConflictReason::ChangedOnHost);
     }
     BaseEntry::Present(found.clone())
 }
 
-/// An entry that was copied up and is missing on the host: either it was renamed inside, or the host removed it. The directory of
-/// the host tells.
+/// An entry that was copied up and is missing on the host: either it was renamed inside, or the host removed it or a directory
+/// above it. The times of what is left above tell.
 fn of_nothing(candidate: &Candidate, opened: EntryTime, upper: &Tree, host: &Tree) -> BaseEntry {
-    let above = candidate.path.parent().unwrap_or(Path::new(""));
-    let touched = match host.stat(above) {
-        Ok(Some(stat)) => Stamp::of(&stat).modified > opened,
-        _ => true,
-    };
-    let copied = candidate.upper.as_ref().is_some_and(|entry| is_copied_up(entry, &candidate.path, upper));
-    if touched && copied {
-        return BaseEntry::Changed(ConflictReason::RemovedOnHost);
+    let mut missing = candidate.path.as_path();
+    loop {
+        let above = missing.parent().unwrap_or(Path::new(""));
+        match host.stat(above) {
+            Ok(Some(stat)) if Stamp::of(&stat).modified <= opened => return BaseEntry::Absent,
+            Ok(None) if !above.as_os_str().is_empty() => missing = above,
+            _ => break,
+        }
     }
-    BaseEntry::Absent
+    match is_copied_up(missing, upper) {
+        true => BaseEntry::Changed(ConflictReason::RemovedOnHost),
+        false => BaseEntry::Absent,
+    }
 }
 
-fn is_copied_up(entry: &UpperEntry, path: &Path, upper: &Tree) -> bool {
-    let opened = if entry.stamp.is_directory() { upper.directory(path) } else { upper.file(path) };
+fn is_copied_up(path: &Path, upper: &Tree) -> bool {
+    let opened = match upper.directory(path) {
+        Err(Errno::NOTDIR) => upper.file(path),
+        opened => opened,
+    };
     opened.and_then(|fd| OverlayMarks::of(fd.as_fd())).is_ok_and(|marks| marks.origin)
 }
 

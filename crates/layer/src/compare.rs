@@ -32,6 +32,18 @@ pub(crate) struct Comparison {
     pub(crate) refused: Vec<RefusedEntry>,
 }
 
+#[derive(Clone, Copy)]
+struct JudgedKind {
+    kind: ChangeKind,
+    escaped: bool,
+}
+
+impl JudgedKind {
+    fn plain(kind: ChangeKind) -> Self {
+        Self { kind, escaped: false }
+    }
+}
+
 pub(crate) struct Comparer<'a> {
     pub(crate) root: &'a ByteString,
     pub(crate) upper: &'a Tree,
@@ -40,7 +52,7 @@ pub(crate) struct Comparer<'a> {
 }
 
 enum Verdict {
-    Change(ChangeKind, bool),
+    Change(JudgedKind),
     Nothing,
     Refused(UnlandableReason),
 }
@@ -64,8 +76,8 @@ impl Comparer<'_> {
                     reported.insert(candidate.path.clone(), reason);
                     refused = Some(candidate.path);
                 }
-                Verdict::Change(kind, escaped) => {
-                    comparison.changes.push(self.change(candidate, kind, escaped)?);
+                Verdict::Change(judged) => {
+                    comparison.changes.push(self.change(candidate, judged)?);
                 }
             }
         }
@@ -87,7 +99,11 @@ impl Comparer<'_> {
         let path = &candidate.path;
         let Some(upper) = &candidate.upper else {
             let there = candidate.host.is_some();
-            return Ok(if there { Verdict::Change(ChangeKind::Deleted, false) } else { Verdict::Nothing });
+            return Ok(if there {
+                Verdict::Change(JudgedKind::plain(ChangeKind::Deleted))
+            } else {
+                Verdict::Nothing
+            });
         };
         if let Some(reason) = unlandable(&upper.stamp) {
             return Ok(Verdict::Refused(reason));
@@ -103,20 +119,21 @@ impl Comparer<'_> {
             return Ok(Verdict::Refused(UnlandableReason::UnknownOverlay));
         }
         let Some(host) = &candidate.host else {
-            return Ok(Verdict::Change(ChangeKind::Created, marks.escaped));
+            return Ok(Verdict::Change(JudgedKind { kind: ChangeKind::Created, escaped: marks.escaped }));
         };
         Ok(match (upper.stamp.kind(), host.kind()) {
             (_, EntryKind::Other) => Verdict::Refused(UnlandableReason::HostSpecial),
             (EntryKind::Directory, EntryKind::Directory) => {
                 let same = upper.stamp.permissions() == host.permissions();
-                if same { Verdict::Nothing } else { Verdict::Change(ChangeKind::Metadata, false) }
+                if same { Verdict::Nothing } else { Verdict::Change(JudgedKind::plain(ChangeKind::Metadata)) }
             }
             (EntryKind::File, EntryKind::File) => self.judge_file(upper, host, path, marks)?,
             (EntryKind::Link, EntryKind::Link) => {
-                let same = self.digest(self.upper, path, &upper.stamp)? == self.digest(self.host, path, host)?;
-                if same { Verdict::Nothing } else { Verdict::Change(ChangeKind::Modified, false) }
+                let same =
+                    self.digest(self.upper, path, &upper.stamp)? == self.digest(self.host, path, host)?;
+                if same { Verdict::Nothing } else { Verdict::Change(JudgedKind::plain(ChangeKind::Modified)) }
             }
-            _ => Verdict::Change(ChangeKind::Replaced, marks.escaped),
+            _ => Verdict::Change(JudgedKind { kind: ChangeKind::Replaced, escaped: marks.escaped }),
         })
     }
 
@@ -130,14 +147,18 @@ impl Comparer<'_> {
         let other = upper.stamp.bytes != host.bytes
             || self.digest(self.upper, path, &upper.stamp)? != self.digest(self.host, path, host)?;
         if other {
-            return Ok(Verdict::Change(ChangeKind::Modified, marks.escaped));
+            return Ok(Verdict::Change(JudgedKind { kind: ChangeKind::Modified, escaped: marks.escaped }));
         }
         let same = upper.stamp.mode == host.mode
             && upper.stamp.owner == host.owner
             && upper.stamp.group == host.group
             && upper.stamp.modified == host.modified
             && self.attributes(self.upper, path)? == self.attributes(self.host, path)?;
-        Ok(if same { Verdict::Nothing } else { Verdict::Change(ChangeKind::Metadata, marks.escaped) })
+        Ok(if same {
+            Verdict::Nothing
+        } else {
+            Verdict::Change(JudgedKind { kind: ChangeKind::Metadata, escaped: marks.escaped })
+        })
     }
 
     fn attributes(&self, tree: &Tree, path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, LayerError> {
@@ -159,12 +180,7 @@ impl Comparer<'_> {
         OverlayMarks::of(opened.as_fd())
     }
 
-    fn change(
-        &self,
-        candidate: Candidate,
-        kind: ChangeKind,
-        escaped: bool,
-    ) -> Result<ComparedChange, LayerError> {
+    fn change(&self, candidate: Candidate, judged: JudgedKind) -> Result<ComparedChange, LayerError> {
         let Candidate { path, upper, host } = candidate;
         let before = self.state(self.host, &path, host.as_ref())?;
         let mut after = self.state(self.upper, &path, upper.as_ref().map(|upper| &upper.stamp))?;
@@ -176,12 +192,12 @@ impl Comparer<'_> {
         let change = LayerChange {
             root: self.root.clone(),
             path: ByteString::from(path),
-            kind,
+            kind: judged.kind,
             before,
             after,
             landed: None,
         };
-        Ok(ComparedChange { change, upper, escaped, host })
+        Ok(ComparedChange { change, upper, escaped: judged.escaped, host })
     }
 
     fn state(

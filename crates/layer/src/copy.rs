@@ -65,7 +65,8 @@ fn copy_file(from: Place<'_>, to: Place<'_>, source: &Stamp, mode: u32) -> Resul
     let fd = rustix::fs::openat(to.directory, to.name, create, Mode::RUSR | Mode::WUSR)?;
     let mut new = File::from(fd);
     if rustix::fs::ioctl_ficlone(&new, &old).is_err() {
-        copy_content(&mut old, &mut new).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        copy_content(&mut old, &mut new)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     }
     give(new.as_fd(), source)?;
     attributes::set(new.as_fd(), &attributes::visible(old.as_fd())?)?;

@@ -48,7 +48,9 @@ impl DigestCache {
         }
         let digest = match read(tree, path, stamp) {
             Ok(digest) => digest,
-            Err(Errno::ACCESS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL) => return Ok(None),
+            Err(Errno::ACCESS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL) => {
+                return Ok(None);
+            }
             Err(errno) => return Err(errno),
         };
         // What changed while it was read is read again next time.

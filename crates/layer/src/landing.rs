@@ -22,9 +22,7 @@ use crate::plan::{LandingPlan, Placement, PlannedEntry, Staging, place_beside, p
 use crate::record::{self, BaseEntry};
 use crate::remove::remove_tree;
 use crate::stamp::Stamp;
-use crate::transfer::{
-    LandingDirectory, OpenRoot, Transfer, directory_of, make_directories,
-};
+use crate::transfer::{LandingDirectory, OpenRoot, Transfer, directory_of, make_directories};
 use crate::{base, fault};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,11 +43,9 @@ impl LandingDirection {
     fn files(self) -> LandingFiles {
         match self {
             Self::Land => LandingFiles { plan: "plan.json", staged: "staged.json", outcome: "outcome.json" },
-            Self::Undo => LandingFiles {
-                plan: "undo.json",
-                staged: "undo-staged.json",
-                outcome: "undo-outcome.json",
-            },
+            Self::Undo => {
+                LandingFiles { plan: "undo.json", staged: "undo-staged.json", outcome: "undo-outcome.json" }
+            }
         }
     }
 }
@@ -216,11 +212,8 @@ impl Layer {
             let known = self.base(number)?;
             for compared in changes {
                 let ComparedChange { change, host, .. } = &compared;
-                let conflict = |reason| LandingConflict {
-                    root: change.root.clone(),
-                    path: change.path.clone(),
-                    reason,
-                };
+                let conflict =
+                    |reason| LandingConflict { root: change.root.clone(), path: change.path.clone(), reason };
                 let unlike = match &mut wanted {
                     None => None,
                     Some(wanted) => match wanted.remove(&SelectionKey::of(change)) {
@@ -239,8 +232,7 @@ impl Layer {
         }
         for change in wanted.into_iter().flat_map(HashMap::into_values) {
             let reason = ConflictReason::NotAsSelected;
-            let conflict =
-                LandingConflict { root: change.root.clone(), path: change.path.clone(), reason };
+            let conflict = LandingConflict { root: change.root.clone(), path: change.path.clone(), reason };
             selected.conflicts.push(conflict);
         }
         Ok(selected)
@@ -287,11 +279,7 @@ impl Layer {
         }
     }
 
-    fn swap_all(
-        &self,
-        transfer: &mut Transfer<'_>,
-        journal: &mut PhaseJournal,
-    ) -> Result<(), LayerError> {
+    fn swap_all(&self, transfer: &mut Transfer<'_>, journal: &mut PhaseJournal) -> Result<(), LayerError> {
         transfer.swap()?;
         transfer.settle()?;
         let conflicts = transfer.conflicts.iter();
@@ -341,7 +329,8 @@ impl Layer {
             fault::point();
         }
         self.note_bases(transfer)?;
-        let bytes = transfer.done().filter_map(|entry| entry.change.before.as_ref()).map(|state| state.bytes).sum();
+        let bytes =
+            transfer.done().filter_map(|entry| entry.change.before.as_ref()).map(|state| state.bytes).sum();
         match journal.direction {
             LandingDirection::Land => self.note_landing(landing, bytes),
             LandingDirection::Undo => self.note_undo(landing, bytes),
@@ -368,12 +357,16 @@ impl Layer {
             let mut known = self.base(number)?;
             let mut changed = false;
             for entry in transfer.done().filter(|entry| entry.root == number) {
-                let found = root
-                    .host
-                    .stat(entry.path())
-                    .map_err(|errno| root.host.failed("look at", entry.path(), errno))?;
-                let base =
-                    found.map_or(BaseEntry::Absent, |stat| BaseEntry::Present(Stamp::of(&stat)));
+                let found = match root.host.stat(entry.path()) {
+                    // It is in a directory that its owner cannot enter: without a base, what comes later is a conflict.
+                    Err(Errno::ACCESS) => {
+                        known.entries.remove(entry.path());
+                        changed = true;
+                        continue;
+                    }
+                    found => found.map_err(|errno| root.host.failed("look at", entry.path(), errno))?,
+                };
+                let base = found.map_or(BaseEntry::Absent, |stat| BaseEntry::Present(Stamp::of(&stat)));
                 known.entries.insert(entry.path().to_owned(), base);
                 changed = true;
             }
@@ -392,8 +385,7 @@ impl Layer {
         let landing = transfer.plan.entries.first().and_then(|entry| entry.change.landed);
         let landing = landing.map_or(0, |slot| slot.landing);
         for entry in transfer.plan.entries.iter().filter(|entry| !entry.is_mode_only()) {
-            let undo_in_layer =
-                transfer.direction == LandingDirection::Undo && entry.beside.is_none();
+            let undo_in_layer = transfer.direction == LandingDirection::Undo && entry.beside.is_none();
             // In its slot is the before-image again.
             if !undo_in_layer {
                 clear_slot(transfer, entry, landing)?;
@@ -422,13 +414,8 @@ impl Layer {
         let path = make_directories(self.path(), landing)?;
         let directory = LandingDirectory::open(self.path(), landing)?;
         let plan: LandingPlan = record::read(&path.join(files.plan))?;
-        let mut transfer = Transfer {
-            roots: &roots,
-            directory: &directory,
-            direction,
-            plan,
-            conflicts: BTreeMap::new(),
-        };
+        let mut transfer =
+            Transfer { roots: &roots, directory: &directory, direction, plan, conflicts: BTreeMap::new() };
         if journal.phase != LandingPhase::Staging {
             transfer.read_staged(files.staged)?;
         }
@@ -445,8 +432,7 @@ impl Layer {
                 None
             }
             LandingPhase::Swapping => {
-                let swapped =
-                    transfer.relax().and_then(|()| self.swap_all(&mut transfer, &mut journal));
+                let swapped = transfer.relax().and_then(|()| self.swap_all(&mut transfer, &mut journal));
                 match swapped {
                     Ok(()) => Some(self.finish(&transfer, journal)?),
                     Err(error) => {
@@ -460,6 +446,8 @@ impl Layer {
             }
             LandingPhase::Done => {
                 transfer.conflicts = outcome(&path.join(files.outcome))?;
+                // A directory may have been opened for what is cleaned up in it.
+                transfer.settle()?;
                 Some(self.finish(&transfer, journal)?)
             }
         };
@@ -563,17 +551,13 @@ fn clear_slot(transfer: &Transfer<'_>, entry: &PlannedEntry, landing: u32) -> Re
     let staged = entry.incoming.as_ref().is_some_and(|incoming| incoming.is_same_inode(&found));
     let before_image = entry.beside.is_none() && transfer.direction == LandingDirection::Undo;
     if staged && !before_image {
-        return slot.place().remove().map_err(failed);
+        return transfer.remove_slot(entry, slot.place()).map_err(failed);
     }
     set_aside(transfer, entry, slot.place(), landing)
 }
 
 /// An undo that the host was in the way of leaves the before-image in the layer.
-fn keep_before_image(
-    transfer: &Transfer<'_>,
-    entry: &PlannedEntry,
-    landing: u32,
-) -> Result<(), LayerError> {
+fn keep_before_image(transfer: &Transfer<'_>, entry: &PlannedEntry, landing: u32) -> Result<(), LayerError> {
     let (kept, aside) = (&transfer.directory.kept, &transfer.directory.aside);
     let mut name = aside_name(entry, landing);
     name.push("-before");
@@ -602,7 +586,7 @@ fn set_aside(
     aside.remove().map_err(failed)?;
     copy(slot, aside, found.permissions()).map_err(failed)?;
     fault::point();
-    slot.remove().map_err(failed)
+    transfer.remove_slot(entry, slot).map_err(failed)
 }
 
 pub(crate) fn aside_name(entry: &PlannedEntry, landing: u32) -> OsString {
@@ -617,7 +601,7 @@ fn finish_landed(transfer: &Transfer<'_>, entry: &PlannedEntry) -> Result<(), La
         && let Some(slot) = transfer.slot(entry)?
     {
         // Its copy is kept.
-        slot.place().remove().map_err(failed)?;
+        transfer.remove_slot(entry, slot.place()).map_err(failed)?;
         fault::point();
     }
     let root = transfer.root(entry)?;
@@ -672,7 +656,7 @@ fn finish_undone(transfer: &Transfer<'_>, entry: &PlannedEntry, landing: u32) ->
         match (entry.as_landed, entry.staging) {
             (false, _) => set_aside(transfer, entry, slot, landing)?,
             (true, Staging::Link) if entry.beside.is_none() => back(slot).map_err(failed)?,
-            (true, _) => slot.remove().map_err(failed)?,
+            (true, _) => transfer.remove_slot(entry, slot).map_err(failed)?,
         }
         fault::point();
     }

@@ -25,8 +25,8 @@ use crate::compare::{Comparer, Comparison};
 use crate::copy::times;
 use crate::digest::DigestCache;
 use crate::error::LayerError;
-use crate::record::{LayerRecord, RootBase, RootRecord};
 use crate::opaque::make_explicit;
+use crate::record::{LayerRecord, RootBase, RootRecord};
 use crate::remove::remove_tree;
 use crate::stamp::Stamp;
 use crate::transfer::{OpenRoot, placement};
@@ -140,10 +140,8 @@ impl Layer {
             for candidate in walk.run()?.candidates {
                 let stamp = candidate.upper.as_ref().map(|upper| &upper.stamp);
                 bytes += stamp.filter(|stamp| stamp.kind() == EntryKind::File).map_or(0, |stamp| stamp.bytes);
-                if !known.entries.contains_key(&candidate.path) {
-                    let entry = base::of(&candidate, opened, &root.upper, &root.host);
-                    known.entries.insert(candidate.path, entry);
-                }
+                let entry = || base::of(&candidate, opened, &root.upper, &root.host);
+                known.entries.entry(candidate.path.clone()).or_insert_with(entry);
             }
             known.write(&self.base_path(number))?;
             self.remove_works(number)?;
@@ -343,9 +341,8 @@ impl Layer {
 
     fn remove_works(&self, number: usize) -> Result<(), LayerError> {
         let mounts = self.record.roots.get(number).map_or(0, |root| root.mounts);
-        (1..=mounts).try_for_each(|mount| {
-            remove_tree(&self.root_path(number), format!("work.{mount}").as_ref())
-        })
+        (1..=mounts)
+            .try_for_each(|mount| remove_tree(&self.root_path(number), format!("work.{mount}").as_ref()))
     }
 }
 

@@ -223,9 +223,7 @@ pub(crate) fn relaxed(
             let stat = host.stat(&key.1).map_err(|errno| host.failed("look at", &key.1, errno))?;
             let stamp = stat.map(|stat| Stamp::of(&stat));
             let narrow = stamp.filter(|stamp| {
-                stamp.is_directory()
-                    && stamp.owner == caller.as_raw()
-                    && stamp.permissions() & 0o700 != 0o700
+                stamp.is_directory() && stamp.owner == caller.as_raw() && stamp.permissions() & 0o700 != 0o700
             });
             let directory = narrow.map(|stamp| RelaxedDirectory {
                 root: key.0,

@@ -97,7 +97,10 @@ impl RootBase {
         let modes = self.modes.iter();
         let stored = StoredBase {
             entries: entries
-                .map(|(path, base)| StoredEntry { path: ByteString::from(path.as_path()), base: base.clone() })
+                .map(|(path, base)| StoredEntry {
+                    path: ByteString::from(path.as_path()),
+                    base: base.clone(),
+                })
                 .collect(),
             modes: modes
                 .map(|(path, mode)| StoredMode { path: ByteString::from(path.as_path()), mode: *mode })
@@ -131,8 +134,7 @@ pub(crate) fn write<T: Serialize>(path: &Path, record: &T) -> Result<(), LayerEr
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    let mut file =
-        File::options().write(true).create_new(true).mode(0o600).open(&fresh).map_err(failed)?;
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&fresh).map_err(failed)?;
     fault::point();
     file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed)?;
     fault::point();

@@ -109,7 +109,7 @@ mod tests {
         fs::write(outside.join("kept"), "x").unwrap();
         symlink(&outside, tree.join("a/b/link")).unwrap();
         for path in ["a/b", "a"] {
-            fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0o0)).unwrap();
         }
         remove_tree(dir.path(), OsStr::new("tree")).unwrap();
         assert!(!tree.exists() && outside.join("kept").exists());

@@ -85,9 +85,7 @@ impl Stamp {
     /// Nothing happened to it, not even a rename. Directories change with their entries.
     pub(crate) fn is_untouched(&self, other: &Self) -> bool {
         let directory = self.is_directory();
-        self.is_same_version(other)
-            && self.mode == other.mode
-            && (directory || self.changed == other.changed)
+        self.is_same_version(other) && self.mode == other.mode && (directory || self.changed == other.changed)
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::base;
 use crate::change::EntryTime;
 use crate::error::LayerError;
 use crate::journal::{self, PhaseJournal};
@@ -18,7 +19,6 @@ use crate::landing::{LandingDirection, LandingReport, RecoveredLanding};
 use crate::layer::{Layer, LayerState};
 use crate::record::{self, LayerRecord};
 use crate::remove::remove_tree;
-use crate::base;
 
 /// Names of slots have it in them.
 const LONGEST_ID: usize = 100;
@@ -190,7 +190,7 @@ impl LayerStore {
                 LayerState::Open | LayerState::Pending => limits.pending_age,
             };
             let age = now.duration_since(summary.created).unwrap_or_default();
-            if !limit.is_some_and(|limit| age > limit) || !self.remove(&summary, &mut report)? {
+            if limit.is_none_or(|limit| age <= limit) || !self.remove(&summary, &mut report)? {
                 kept.push(summary);
             }
         }
@@ -207,9 +207,9 @@ impl LayerStore {
     fn remove(&self, summary: &LayerSummary, report: &mut PruneReport) -> Result<bool, LayerError> {
         match self.open_layer(&summary.id) {
             Ok(layer) => layer.discard()?,
-            Err(
-                LayerError::InUse { .. } | LayerError::Interrupted { .. } | LayerError::Unknown { .. },
-            ) => return Ok(false),
+            Err(LayerError::InUse { .. } | LayerError::Interrupted { .. } | LayerError::Unknown { .. }) => {
+                return Ok(false);
+            }
             Err(error) => return Err(error),
         }
         report.removed.push(summary.id.clone());

@@ -122,9 +122,7 @@ impl<'a> Transfer<'a> {
             return Ok(Some(OpenSlot { beside: None, kept, name: Self::kept_name(entry) }));
         };
         match self.root(entry)?.host.place(beside.directory.as_path()) {
-            Ok(fd) => {
-                Ok(Some(OpenSlot { beside: Some(fd), kept, name: OsString::from(&beside.name) }))
-            }
+            Ok(fd) => Ok(Some(OpenSlot { beside: Some(fd), kept, name: OsString::from(&beside.name) })),
             // The host removed the directory with what was in it.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
             Err(errno) => Err(self.failed("open the directory of", entry, errno)),
@@ -223,8 +221,7 @@ impl<'a> Transfer<'a> {
                 Err(errno) => return Err(errno),
             }
         }
-        let staging =
-            if entry.staging == Staging::Directory { Staging::Directory } else { Staging::Copy };
+        let staging = if entry.staging == Staging::Directory { Staging::Directory } else { Staging::Copy };
         let incoming = self.copy_upper(entry, upper, slot, copies)?;
         Ok(SlotContent { staging, incoming: Some(incoming) })
     }
@@ -287,6 +284,23 @@ impl<'a> Transfer<'a> {
             fault::point();
         }
         Ok(())
+    }
+
+    /// Removes what is in a slot. Beside its target it may be in a directory that has its last permissions already.
+    pub(crate) fn remove_slot(&self, entry: &PlannedEntry, slot: Place<'_>) -> Result<(), Errno> {
+        let removed = slot.remove();
+        let Some(beside) = &entry.beside else { return removed };
+        if removed != Err(Errno::ACCESS) {
+            return removed;
+        }
+        let Some(root) = self.roots.get(entry.root) else { return removed };
+        let held = root.host.place(beside.directory.as_path())?;
+        let mode = rustix::fs::fstat(&held)?.st_mode & 0o7777;
+        chmod_held(held.as_fd(), mode | 0o700)?;
+        fault::point();
+        let removed = slot.remove();
+        chmod_held(held.as_fd(), mode)?;
+        removed
     }
 
     /// Exchanges everything, or completes that. Conflicts are noted.
@@ -458,7 +472,7 @@ impl<'a> Transfer<'a> {
         let found = Stamp::of(&rustix::fs::fstat(&held).map_err(failed)?);
         if entry.is_mode_only() {
             let origin = entry.origin(direction).map_or(0, |origin| origin.mode);
-            if found.permissions() != origin && found.permissions() != target.mode {
+            if ![origin, target.mode, target.mode | 0o700].contains(&found.permissions()) {
                 return Ok(Some(ConflictReason::ChangedOnHost));
             }
             chmod_held(held.as_fd(), target.mode).map_err(failed)?;
@@ -552,7 +566,8 @@ pub(crate) fn placement(layer: &Tree, host: &Tree) -> Result<Placement, LayerErr
 
 pub(crate) fn make_directories(layer: &Path, landing: u32) -> Result<PathBuf, LayerError> {
     let path = directory_of(layer, landing);
-    for directory in [layer.join("landings"), layer.join("aside"), path.clone(), path.join("kept"), path.join("copied")]
+    for directory in
+        [layer.join("landings"), layer.join("aside"), path.clone(), path.join("kept"), path.join("copied")]
     {
         match rustix::fs::mkdir(&directory, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}

@@ -1,12 +1,13 @@
 //! Undo: what landed goes back into the layer, and what was there before comes back.
 
 use std::collections::{BTreeSet, HashSet};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 
 use ringfence_types::{ByteString, EntryKind};
 use rustix::io::Errno;
 
-use crate::beneath::{Tree, names};
+use crate::beneath::{Tree, chmod_held, names};
 use crate::error::LayerError;
 use crate::landing::{
     ConflictReason, LandingConflict, LandingDirection, LandingTurn, LaterChanges, SetAsideEntry, UndoOutcome,
@@ -36,13 +37,32 @@ impl Layer {
         for number in &numbers {
             plans.push(self.closed_landing(*number)?);
         }
-        let found = self.later_changes(&roots, &plans)?;
+        let opened = enter_locked(&roots, &plans)?;
+        let outcome = self.undo_landings(&roots, numbers.into_iter().zip(plans).collect(), later);
+        // What is still there was not undone.
+        for directory in opened {
+            let locked = rustix::fs::fstat(&directory.fd).is_ok_and(|stat| stat.st_nlink > 0)
+                && chmod_held(directory.fd.as_fd(), directory.mode).is_err();
+            if locked {
+                tracing::warn!(layer = self.id(), "a directory keeps permissions that undo needed");
+            }
+        }
+        outcome
+    }
+
+    fn undo_landings(
+        &mut self,
+        roots: &[OpenRoot],
+        landings: Vec<(u32, LandingPlan)>,
+        later: LaterChanges,
+    ) -> Result<UndoOutcome, LayerError> {
+        let found = self.later_changes(roots, &landings)?;
         if later == LaterChanges::Refuse && !found.is_empty() {
             return Ok(UndoOutcome::Refused(found));
         }
         let mut report = UndoReport::default();
-        for (number, plan) in numbers.into_iter().zip(plans) {
-            self.undo_landing(&roots, number, plan, &mut report)?;
+        for (number, plan) in landings {
+            self.undo_landing(roots, number, plan, &mut report)?;
         }
         Ok(UndoOutcome::Undone(report))
     }
@@ -51,13 +71,13 @@ impl Layer {
     fn later_changes(
         &self,
         roots: &[OpenRoot],
-        plans: &[LandingPlan],
+        landings: &[(u32, LandingPlan)],
     ) -> Result<Vec<LandingConflict>, LayerError> {
+        let entries = || landings.iter().flat_map(|(_, plan)| &plan.entries);
         let mut found = Vec::new();
         let mut looked = HashSet::new();
-        let landed: BTreeSet<LandedPath> =
-            plans.iter().flat_map(|plan| &plan.entries).map(LandedPath::of).collect();
-        for entry in plans.iter().flat_map(|plan| &plan.entries) {
+        let landed: BTreeSet<LandedPath> = entries().map(LandedPath::of).collect();
+        for entry in entries() {
             let Some(root) = roots.get(entry.root) else { continue };
             if !looked.insert(LandedPath::of(entry)) {
                 continue;
@@ -162,6 +182,39 @@ impl Layer {
     }
 }
 
+/// A directory that landed without permissions for its owner, held open, with its permissions.
+struct LockedDirectory {
+    fd: OwnedFd,
+    mode: u32,
+}
+
+/// Gives the owner the right to look into directories that landed without it.
+fn enter_locked(roots: &[OpenRoot], plans: &[LandingPlan]) -> Result<Vec<LockedDirectory>, LayerError> {
+    let mut opened = Vec::new();
+    let caller = rustix::process::geteuid();
+    let entries = plans.iter().rev().flat_map(|plan| &plan.entries);
+    let locked = |entry: &&PlannedEntry| {
+        let after = entry.change.after.as_ref();
+        after.is_some_and(|after| after.kind == EntryKind::Directory && after.mode & 0o700 != 0o700)
+    };
+    // The outermost first, as they landed.
+    for entry in entries.filter(locked).filter(|entry| !caller.is_root() && !entry.is_mode_only()) {
+        let Some(root) = roots.get(entry.root) else { continue };
+        let failed = |errno| root.host.failed("open", entry.path(), errno);
+        let fd = match root.host.place(entry.path()) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => continue,
+            fd => fd.map_err(failed)?,
+        };
+        let stamp = Stamp::of(&rustix::fs::fstat(&fd).map_err(failed)?);
+        if stamp.owner == caller.as_raw() && stamp.permissions() & 0o700 != 0o700 {
+            let mode = stamp.permissions();
+            chmod_held(fd.as_fd(), mode | 0o700).map_err(failed)?;
+            opened.insert(0, LockedDirectory { fd, mode });
+        }
+    }
+    Ok(opened)
+}
+
 fn is_set_aside(entry: &PlannedEntry) -> bool {
     !entry.as_landed && entry.outgoing.is_some() && !entry.is_mode_only()
 }
@@ -189,7 +242,6 @@ fn unknown_entries(
     entry: &PlannedEntry,
     landed: &BTreeSet<LandedPath>,
 ) -> Result<Vec<LandingConflict>, LayerError> {
-    use std::os::fd::AsFd as _;
     let failed = |errno| host.failed("read", entry.path(), errno);
     let directory = match host.directory(entry.path()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(Vec::new()),

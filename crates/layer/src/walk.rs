@@ -105,11 +105,7 @@ impl Walk<'_> {
                 continue;
             }
             let below = sides_below(frame.sides, &entry);
-            contents.candidates.push(Candidate {
-                path: path.clone(),
-                upper: entry.upper,
-                host: entry.host,
-            });
+            contents.candidates.push(Candidate { path: path.clone(), upper: entry.upper, host: entry.host });
             if let Some(sides) = below {
                 self.enter(path, sides, &mut frames, &mut contents)?;
             }
@@ -167,8 +163,7 @@ impl Walk<'_> {
         }
         for name in names(directory.as_fd()).map_err(failed)? {
             let Some(stat) = stat_at(directory.as_fd(), &name).map_err(failed)? else { continue };
-            let upper =
-                (!is_whiteout(&stat)).then(|| self.entry(&path.join(&name), Stamp::of(&stat)));
+            let upper = (!is_whiteout(&stat)).then(|| self.entry(&path.join(&name), Stamp::of(&stat)));
             found.insert(name.clone(), FrameEntry { name, upper, host: None });
         }
         Ok(marks)

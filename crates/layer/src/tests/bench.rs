@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 
 use crate::{
-    ChangeKind, Layer, LandingReport, LandingSelection, LaterChanges, LayerStore, UndoOutcome, UndoReport,
+    ChangeKind, LandingReport, LandingSelection, LaterChanges, Layer, LayerStore, UndoOutcome, UndoReport,
 };
 
 pub(super) const ID: &str = "tx_bench";
@@ -39,7 +39,8 @@ impl Bench {
     }
 
     pub(super) fn between(state: &Path, project: &Path) -> Self {
-        let make = |place: &Path| tempfile::Builder::new().prefix("ringfence-layer-").tempdir_in(place).unwrap();
+        let make =
+            |place: &Path| tempfile::Builder::new().prefix("ringfence-layer-").tempdir_in(place).unwrap();
         let (state, project) = (make(state), make(project));
         let store = LayerStore::open(&state.path().join("layers")).unwrap();
         let root = project.path().canonicalize().unwrap().join("root");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::bench::{Bench, ID, Upper, kinds, land, listing};
 use crate::{
-    ConflictReason, Layer, LandingConflict, LandingSelection, LaterChanges, LayerState, UndoOutcome,
+    ConflictReason, LandingConflict, LandingSelection, LaterChanges, Layer, LayerState, UndoOutcome,
 };
 
 fn told(conflicts: &[LandingConflict]) -> Vec<(String, ConflictReason)> {
@@ -68,7 +68,12 @@ fn host_edits_while_the_layer_waits_are_kept() {
     for bench in [Bench::new(), Bench::across()] {
         bench.host().file("a", "1").file("b", "1").file("c", "1").file("d/e", "1");
         let layer = bench.layer(|upper| {
-            upper.file("a", "layer").file("b", "layer").whiteout("c").file("new", "layer").file("d/f", "layer");
+            upper
+                .file("a", "layer")
+                .file("b", "layer")
+                .whiteout("c")
+                .file("new", "layer")
+                .file("d/f", "layer");
         });
         drop(layer);
         bench.host().file("a", "host").file("c", "host").file("new", "host");
@@ -301,7 +306,10 @@ fn undo_refuses_what_changed_later_and_sets_it_aside_when_told() {
             .map(|entry| (entry.path.display(), fs::read_to_string(&entry.kept).unwrap()))
             .collect();
         aside.sort();
-        assert_eq!(aside, [("edited", "later"), ("gone", "later")].map(|(a, b)| (a.to_owned(), b.to_owned())));
+        assert_eq!(
+            aside,
+            [("edited", "later"), ("gone", "later")].map(|(a, b)| (a.to_owned(), b.to_owned()))
+        );
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     UndoOutcome, fault,
 };
 
-/// What the process that is killed does: `land` or `undo`, at which point it ends, and the store.
+/// What the process that is killed does, at which point it ends, and the store.
 const ORDER: &str = "RINGFENCE_LAYER_CRASH";
 
 /// The least number of places at which landings and undos are killed in all.
@@ -21,6 +21,17 @@ const POINTS: u64 = 300;
 enum Verb {
     Land,
     Undo,
+    Close,
+}
+
+impl Verb {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Land => "land",
+            Self::Undo => "undo",
+            Self::Close => "close",
+        }
+    }
 }
 
 fn host(host: &Upper) {
@@ -34,7 +45,11 @@ fn host(host: &Upper) {
 
 fn upper(upper: &Upper) {
     for number in 0..6 {
-        upper.file(format!("edit-{number}"), "new").attribute(&format!("edit-{number}"), "user.overlay.origin", "");
+        upper.file(format!("edit-{number}"), "new").attribute(
+            &format!("edit-{number}"),
+            "user.overlay.origin",
+            "",
+        );
     }
     upper.whiteout("gone").whiteout("tree").opaque("again").file("again/new", "new");
     upper.file("becomes-dir/in", "new").file("becomes-file", "new").link("link", "new");
@@ -65,6 +80,7 @@ fn the_process_that_is_killed() {
     fault::arm(point.parse().unwrap());
     match verb {
         "land" => drop(layer.land(&LandingSelection::All).unwrap()),
+        "close" => layer.close_view().unwrap(),
         _ => {
             let outcome = layer.undo(LaterChanges::Refuse).unwrap();
             assert!(matches!(outcome, UndoOutcome::Undone(_)));
@@ -75,8 +91,7 @@ fn the_process_that_is_killed() {
 
 /// Whether the process was killed. If not, it reached its end.
 fn killed(bench: &Bench, verb: Verb, point: u64) -> bool {
-    let word = if verb == Verb::Land { "land" } else { "undo" };
-    let order = format!("{word} {point} {}", bench.store.path().display());
+    let order = format!("{} {point} {}", verb.word(), bench.store.path().display());
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "tests::crash::the_process_that_is_killed", "--nocapture"])
         .env(ORDER, order)
@@ -117,7 +132,10 @@ fn clean(bench: &Bench) {
     let ours: Vec<_> = names.filter(|name| name.to_string_lossy().contains(".ringfence")).collect();
     assert_eq!(ours, Vec::<std::path::PathBuf>::new());
     let journals = fs::read_dir(bench.store.path().join(".journals")).unwrap();
-    assert_eq!(journals.filter(|entry| entry.as_ref().unwrap().path().extension().unwrap() == "json").count(), 0);
+    assert_eq!(
+        journals.filter(|entry| entry.as_ref().unwrap().path().extension().unwrap() == "json").count(),
+        0
+    );
 }
 
 struct Sides {
@@ -164,7 +182,7 @@ fn kill_at(make: fn() -> Bench, verb: Verb, point: u64, sides: &Sides) -> bool {
     assert_eq!(recovered.len(), usize::from(interrupted), "{recovered:?}");
     let (before, after) = match verb {
         Verb::Land => (&sides.old, &sides.new),
-        Verb::Undo => (&sides.new, &sides.old),
+        Verb::Undo | Verb::Close => (&sides.new, &sides.old),
     };
     let mut completed = bench.tree() == *after;
     for recovery in recovered {
@@ -225,6 +243,32 @@ fn an_undo_across_file_systems_that_is_killed_leaves_old_or_new() {
     assert!(kill_everywhere(Bench::across, Verb::Undo) >= POINTS / 4);
 }
 
+/// The view is being closed: nothing of the host is touched, and closing it again is enough.
+#[test]
+fn closing_a_view_can_be_killed_and_repeated() {
+    let sides = sides(Bench::new);
+    let mut point = 0;
+    loop {
+        point += 1;
+        let bench = Bench::new();
+        host(&bench.host());
+        let mut layer = bench.store.create(ID).unwrap();
+        upper(&Upper { path: layer.add_root(&bench.root).unwrap().upper });
+        drop(layer);
+        let was_killed = killed(&bench, Verb::Close, point);
+        assert_eq!(bench.tree(), sides.old);
+        let mut layer = bench.store.open_layer(ID).unwrap();
+        layer.close_view().unwrap();
+        land(&mut layer);
+        assert_eq!(bench.tree(), sides.new);
+        unlock(&bench);
+        if !was_killed {
+            break;
+        }
+    }
+    assert!(point > 5, "{point}");
+}
+
 /// The recovery is killed, too.
 #[test]
 fn a_recovery_that_is_killed_is_repeated() {
@@ -237,9 +281,11 @@ fn a_recovery_that_is_killed_is_repeated() {
         for second in 1..6 {
             recover_killed(&bench, second * 5);
         }
-        let completed = bench.store.recover().iter().all(|recovery| {
-            recovery.as_ref().unwrap().outcome == LandingRecoveryOutcome::Completed
-        });
+        let completed = bench
+            .store
+            .recover()
+            .iter()
+            .all(|recovery| recovery.as_ref().unwrap().outcome == LandingRecoveryOutcome::Completed);
         let tree = bench.tree();
         assert!(tree == sides.new || (tree == sides.old), "{first}: {completed}");
         clean(&bench);

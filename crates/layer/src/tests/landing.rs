@@ -11,9 +11,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::FileType;
 
 use super::bench::{Bench, ID, Upper, kinds, land, undo};
-use crate::{
-    ChangeKind, ChangeSide, LandingSelection, LayerState, UnlandableReason,
-};
+use crate::{ChangeKind, ChangeSide, LandingSelection, LayerState, UnlandableReason};
 
 fn both(test: impl Fn(Bench)) {
     test(Bench::new());
@@ -221,7 +219,8 @@ fn what_would_run_with_other_rights_or_is_no_file_never_lands() {
 #[test]
 fn names_of_any_bytes_land() {
     both(|bench| {
-        let mut names: Vec<Vec<u8>> = (1..=255_u8).filter(|byte| *byte != b'/' && *byte != b'.').map(|byte| vec![byte]).collect();
+        let mut names: Vec<Vec<u8>> =
+            (1..=255_u8).filter(|byte| *byte != b'/' && *byte != b'.').map(|byte| vec![byte]).collect();
         names.extend([b"...".to_vec(), b"a\nb \xff\xfe".to_vec(), vec![b'x'; 255], "é".as_bytes().to_vec()]);
         for name in &names {
             bench.host().file(OsStr::from_bytes(name), "old");

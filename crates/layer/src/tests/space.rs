@@ -12,7 +12,8 @@ const PLACE: &str = "RINGFENCE_LAYER_SMALL";
 /// Runs one of the tests below with a file system of one megabyte.
 fn with_small_file_system(test: &str) {
     let place = tempfile::tempdir().unwrap();
-    let script = "mount -t tmpfs -o size=1m,mode=700 ringfence-test \"$1\" && exec \"$2\" --exact \"$3\" --nocapture";
+    let script =
+        "mount -t tmpfs -o size=1m,mode=700 ringfence-test \"$1\" && exec \"$2\" --exact \"$3\" --nocapture";
     let output = Command::new("unshare")
         .args(["-Urm", "sh", "-c", script, "sh"])
         .arg(place.path())
@@ -33,7 +34,8 @@ fn small() -> Option<PathBuf> {
 }
 
 fn is_full(error: &LayerError) -> bool {
-    let full = matches!(error, LayerError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull);
+    let full =
+        matches!(error, LayerError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull);
     if full {
         println!("ENOSPC was seen");
     }

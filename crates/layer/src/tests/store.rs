@@ -64,7 +64,7 @@ fn the_newest_layer_is_listed_first() {
     let list = bench.store.list().unwrap();
     let ids: Vec<&str> = list.iter().map(|summary| summary.id.as_str()).collect();
     assert_eq!(ids, ["tx_c", "tx_a", "tx_b"]);
-    assert_eq!(list[0].roots, [bench.root.clone()]);
+    assert_eq!(list[0].roots, std::slice::from_ref(&bench.root));
     assert_eq!(list[0].state, LayerState::Open);
 }
 

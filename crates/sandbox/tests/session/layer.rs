@@ -411,11 +411,14 @@ fn refused(spec: &SandboxSpec) -> String {
     error.to_string()
 }
 
+/// A name that would have a meaning among mount options.
+const SECOND: &str = "se:co,nd \\x";
+
 #[test]
 fn two_roots_and_a_root_in_a_root_have_a_layer_each() {
     let world = LayeredWorld::new();
     let roots =
-        [("second", Access::Write), ("workspace/inner", Access::Write), ("workspace/shown", Access::Read)];
+        [(SECOND, Access::Write), ("workspace/inner", Access::Write), ("workspace/shown", Access::Read)];
     let mut spec = world.spec();
     for (name, access) in roots {
         fs::create_dir_all(world.world.path(name)).unwrap();
@@ -426,11 +429,11 @@ fn two_roots_and_a_root_in_a_root_have_a_layer_each() {
     for (name, access) in [("readable", Access::Read), ("readable/deep", Access::Write)] {
         spec.roots.push(Root { path: ByteString::from(world.world.path(name)), access });
     }
-    let hosts: Vec<PathBuf> = ["workspace", "second", "readable"].map(|name| world.world.path(name)).into();
+    let hosts: Vec<PathBuf> = ["workspace", SECOND, "readable"].map(|name| world.world.path(name)).into();
     let before: Vec<_> = hosts.iter().map(|host| snapshot(host)).collect();
     let mut session = Sandbox::start(&spec, &LayerRules).unwrap();
-    let script = "echo o > outer; echo i > inner/f; echo s > ../second/f; echo d > ../readable/deep/f; \
-                  ! echo no > shown/f; ! echo no > ../readable/f; cat outer inner/f ../second/f ../readable/deep/f shown/f";
+    let script = "echo o > outer; echo i > inner/f; echo s > '../se:co,nd \\x/f'; echo d > ../readable/deep/f; \
+                  ! echo no > shown/f; ! echo no > ../readable/f; cat outer inner/f '../se:co,nd \\x/f' ../readable/deep/f shown/f";
     let output = world.sh(&mut session, script);
     assert!(output.ends_with("o\ni\ns\nd\nworkspace/shown"), "{output}");
     drop(session);
@@ -438,7 +441,7 @@ fn two_roots_and_a_root_in_a_root_have_a_layer_each() {
     let upper = |name: &str| world.layer.upper(&world.world.path(name));
     let read = |name: &str, file: &str| fs::read_to_string(upper(name).join(file)).unwrap();
     assert_eq!((read("workspace", "outer"), read("workspace/inner", "f")), ("o\n".into(), "i\n".into()));
-    assert_eq!((read("second", "f"), read("readable/deep", "f")), ("s\n".into(), "d\n".into()));
+    assert_eq!((read(SECOND, "f"), read("readable/deep", "f")), ("s\n".into(), "d\n".into()));
     assert!(!upper("workspace").join("inner/f").exists(), "what is in the inner root is in its own layer");
     assert!(!upper("workspace/shown").exists() && !upper("readable").exists());
 }
