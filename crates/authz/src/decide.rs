@@ -1,6 +1,7 @@
 //! One action in, one verdict out. Every error on the way is a denial; the strictest part wins.
 
 mod call;
+mod landing;
 
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,7 @@ use crate::policy::{Policy, net_ceiling};
 use crate::refusal_ext::{RefusalExt as _, refuse};
 use crate::tools::{self, judge_foreign_tool, judge_tool, judge_tool_of_call};
 use call::{judge_exec, judge_file, judge_patch};
+use landing::judge_landing;
 
 /// A call with the roots it may touch: what is judged, recorded and executed. The first root is the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -341,6 +343,7 @@ fn judged(
         Call::Exec(exec) => judge_exec(&scene, exec)?,
         Call::File(file) => judge_file(&scene, file)?,
         Call::Apply(patch) => judge_patch(&scene, patch)?,
+        Call::Land(landing) => judge_landing(&scene, landing)?,
         Call::Flow(flow) => vec![without_secrets(judge_flow(policy, flow), facts)],
         Call::Fetch(fetch) => {
             vec![judge_tool(policy, "fetch"), without_secrets(judge_fetch(policy, fetch), facts)]
@@ -444,7 +447,9 @@ pub fn ceiling(policy: &Policy, action: &Action) -> Result<CallPermissions, Refu
     };
     let net = match &action.call {
         Call::Exec(exec) => exec.net,
-        Call::File(_) | Call::Apply(_) | Call::Flow(_) | Call::Fetch(_) | Call::Tool(_) => NetMode::None,
+        Call::File(_) | Call::Apply(_) | Call::Land(_) | Call::Flow(_) | Call::Fetch(_) | Call::Tool(_) => {
+            NetMode::None
+        }
     };
     Ok(CallPermissions {
         view,

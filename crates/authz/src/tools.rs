@@ -191,7 +191,8 @@ pub(crate) fn judge_tool_of_call(policy: &Policy, call: &Call) -> Option<Judgeme
             | FileCall::Move { .. }
             | FileCall::Remove { .. },
         )
-        | Call::Apply(_) => "write_file",
+        | Call::Apply(_)
+        | Call::Land(_) => "write_file",
         // What runs inside is no tool of its own, and the others are judged as one anyway.
         Call::Flow(_) | Call::Fetch(_) | Call::Tool(_) => return None,
     };

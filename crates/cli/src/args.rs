@@ -7,6 +7,7 @@ mod danger;
 mod env;
 mod identity;
 mod image;
+mod layer;
 mod ledger;
 mod proposal;
 mod scan;
@@ -35,6 +36,7 @@ pub(crate) use danger::DangerArgs;
 pub(crate) use env::EnvArg;
 pub(crate) use identity::{DeviceCommand, OperatorCommand, RightsArgs, TokenCommand, TokenCreate};
 pub(crate) use image::{ContainerArgs, EngineArgs, ImageCommand, SignatureArgs};
+pub(crate) use layer::{ChangesArgs, CommitArgs, DiscardArgs, TryArgs, UndoArgs};
 pub(crate) use ledger::{AgeArg, ExportFormat, LedgerCommand, RecordFilterArgs, TimeArg, VerifyArgs};
 pub(crate) use proposal::{ProposalCommand, ProposalCreateArgs};
 pub(crate) use scan::ScanArgs;
@@ -68,6 +70,16 @@ struct Cli {
 pub(crate) enum CliCommand {
     /// Run a command inside the sandbox
     Run(Box<RunArgs>),
+    /// Run a command on a copy-on-write view of the workspace; its changes wait until you commit them
+    Try(Box<TryArgs>),
+    /// Show the changes that wait in a layer
+    Changes(Box<ChangesArgs>),
+    /// Let changes of a layer land in the workspace
+    Commit(Box<CommitArgs>),
+    /// Drop the changes of a layer
+    Discard(Box<DiscardArgs>),
+    /// Take back what landed
+    Undo(Box<UndoArgs>),
     /// Show whether policy allows, asks about or denies an action, without executing it
     Check(Box<CheckArgs>),
     /// Show, explain, test and approve policies

@@ -8,6 +8,7 @@ mod fetch;
 mod file;
 mod identity;
 mod image;
+mod layer;
 mod ledger;
 mod policy;
 mod proposal;
@@ -20,6 +21,7 @@ mod session;
 
 use std::process::ExitCode;
 
+use run::RunMode;
 pub(crate) use run::{print_json, runtime as open_runtime};
 
 use crate::args::{self, CliCommand};
@@ -32,7 +34,12 @@ use crate::status;
 
 pub(crate) fn dispatch(command: CliCommand) -> ExitCode {
     match command {
-        CliCommand::Run(run) => run::run(*run).unwrap_or_else(|code| code),
+        CliCommand::Run(run) => run::run(*run, RunMode::Direct).unwrap_or_else(|code| code),
+        CliCommand::Try(arguments) => run::run(arguments.run, RunMode::Try).unwrap_or_else(|code| code),
+        CliCommand::Changes(arguments) => layer::changes(*arguments).unwrap_or_else(|code| code),
+        CliCommand::Commit(arguments) => layer::commit(*arguments).unwrap_or_else(|code| code),
+        CliCommand::Discard(arguments) => layer::discard(*arguments).unwrap_or_else(|code| code),
+        CliCommand::Undo(arguments) => layer::undo(*arguments).unwrap_or_else(|code| code),
         CliCommand::Check(check) => check::run(*check),
         CliCommand::Policy(policy) => policy::run(policy),
         CliCommand::File(file) => file::run(file),

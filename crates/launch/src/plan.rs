@@ -78,6 +78,15 @@ pub enum PlanOp<'a> {
         access: MountAccess,
         identity: FileIdentity,
     },
+    /// Mount a copy-on-write view of a root; nosuid and nodev. What is changed in it is written to `upper`. The source must still be
+    /// the evaluated object.
+    LayeredRoot {
+        source: &'a CStr,
+        target: &'a CStr,
+        identity: FileIdentity,
+        upper: &'a CStr,
+        work: &'a CStr,
+    },
     /// Directory beneath which the following relative operations resolve, without following links.
     Beneath {
         target: &'a CStr,
@@ -99,6 +108,10 @@ pub enum PlanOp<'a> {
     },
     /// Mount the hidden file over a file, link or socket, or the hidden directory over a directory.
     Mask {
+        path: &'a CStr,
+    },
+    /// As `Mask`, in a copy-on-write view, where the host's file may be hidden already: what is not there needs no mask.
+    MaskVisible {
         path: &'a CStr,
     },
     /// Hide an absolute host path (whole-machine mode): an empty tmpfs over a directory, `/dev/null` over a file.
@@ -175,10 +188,10 @@ impl PlanOp<'_> {
             | Self::Devpts { .. }
             | Self::ReadOnly { .. } => LaunchStep::Devices,
             Self::Root { access: MountAccess::System, .. } => LaunchStep::System,
-            Self::Root { .. } | Self::Expect { .. } => LaunchStep::Roots,
+            Self::Root { .. } | Self::LayeredRoot { .. } | Self::Expect { .. } => LaunchStep::Roots,
             Self::Pin { .. } | Self::Beneath { .. } => LaunchStep::Pins,
             Self::Protect { .. } | Self::Freeze { .. } | Self::Replace { .. } => LaunchStep::Protect,
-            Self::Mask { .. } | Self::Hide { .. } => LaunchStep::Masks,
+            Self::Mask { .. } | Self::MaskVisible { .. } | Self::Hide { .. } => LaunchStep::Masks,
             Self::Pivot => LaunchStep::Pivot,
             Self::Rlimit { .. } => LaunchStep::Limits,
             Self::LandlockRuleset { .. } | Self::LandlockAllow { .. } => LaunchStep::Landlock,
@@ -220,6 +233,8 @@ impl PlanOp<'_> {
             Self::NetNamespace => 29,
             Self::Door { .. } => 30,
             Self::Expect { .. } => 31,
+            Self::LayeredRoot { .. } => 32,
+            Self::MaskVisible { .. } => 33,
         }
     }
 }
@@ -382,6 +397,14 @@ impl<'a> PlanReader<'a> {
             29 => PlanOp::NetNamespace,
             30 => PlanOp::Door { kind: self.number()?, address: self.blob()? },
             31 => PlanOp::Expect { path: self.string()?, identity: self.identity()? },
+            32 => PlanOp::LayeredRoot {
+                source: self.string()?,
+                target: self.string()?,
+                identity: self.identity()?,
+                upper: self.string()?,
+                work: self.string()?,
+            },
+            33 => PlanOp::MaskVisible { path: self.string()? },
             _ => return Err(MalformedPlan),
         })
     }
@@ -527,10 +550,19 @@ mod encode {
                 out.number(identity.device);
                 out.number(identity.inode);
             }
+            PlanOp::LayeredRoot { source, target, identity, upper, work } => {
+                out.string(source);
+                out.string(target);
+                out.number(identity.device);
+                out.number(identity.inode);
+                out.string(upper);
+                out.string(work);
+            }
             PlanOp::Pin { path }
             | PlanOp::Protect { path }
             | PlanOp::Freeze { path }
             | PlanOp::Mask { path }
+            | PlanOp::MaskVisible { path }
             | PlanOp::Hide { path } => out.string(path),
             PlanOp::Replace { path, source } => {
                 out.string(path);

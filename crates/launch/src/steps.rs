@@ -154,13 +154,20 @@ impl RootBuilder {
                 sys::set_attributes(libc::AT_FDCWD, target, READ_ONLY, MountRecursion::One)
             }
             PlanOp::Root { source, target, access, identity } => root(source, target, access, identity),
+            PlanOp::LayeredRoot { source, target, identity, upper, work } => {
+                layered_root(source, target, identity, [upper, work])
+            }
             PlanOp::Expect { path, identity } => expect(path, identity),
             PlanOp::Beneath { target } => self.enter(target),
             PlanOp::Pin { path } => self.rebind(path, 0, MountRecursion::One),
             PlanOp::Protect { path } => self.rebind(path, READ_ONLY, MountRecursion::Recursive),
             PlanOp::Freeze { path } => self.rebind(path, READ_ONLY, MountRecursion::One),
             PlanOp::Replace { path, source } => self.cover(path, source),
-            PlanOp::Mask { path } => self.mask(path),
+            PlanOp::Mask { path } => self.mask(sys::open_beneath(self.beneath, path)?),
+            PlanOp::MaskVisible { path } => match sys::open_beneath(self.beneath, path) {
+                Err(Errno(libc::ENOENT)) => Ok(()),
+                object => self.mask(object?),
+            },
             PlanOp::Hide { path } => hide(path),
             PlanOp::Pivot => pivot(),
             // Applied by `seal`, after the root is in place.
@@ -196,8 +203,8 @@ impl RootBuilder {
         answer
     }
 
-    fn mask(&mut self, path: &CStr) -> Result<(), Errno> {
-        let object = sys::open_beneath(self.beneath, path)?;
+    /// Closes the descriptor.
+    fn mask(&mut self, object: i32) -> Result<(), Errno> {
         let answer = sys::look_at(object)
             .and_then(|found| self.hidden(&found))
             .and_then(|hidden| cover_with(object, hidden));
@@ -357,6 +364,61 @@ fn mount_overlay([upper, lower]: [i32; 2], place: i32) -> Result<(), Errno> {
     sys::mount(c"ringfence", target.as_c_str()?, c"overlay", flags, layers.as_c_str()?)
 }
 
+/// Mounts a copy-on-write view of exactly the evaluated object. No path inside leads to the directories of the layer: the kernel
+/// keeps private copies of their mounts.
+fn layered_root(
+    source: &CStr,
+    target: &CStr,
+    identity: FileIdentity,
+    [upper, work]: [&CStr; 2],
+) -> Result<(), Errno> {
+    with_open(sys::open_absolute(source), |lower| {
+        judged(lower, identity)?;
+        if !sys::look_at(lower)?.directory {
+            return Err(Errno(libc::ENOTDIR));
+        }
+        with_open(sys::open_absolute(upper), |upper| {
+            with_open(sys::open_absolute(work), |work| {
+                with_open(sys::open_beneath(libc::AT_FDCWD, target), |place| {
+                    mount_layer(LayerDescriptors { lower, upper, work }, place)
+                })
+            })
+        })
+    })
+}
+
+/// Closes the descriptor, whatever is done with it.
+fn with_open(opened: Result<i32, Errno>, work: impl FnOnce(i32) -> Result<(), Errno>) -> Result<(), Errno> {
+    let fd = opened?;
+    let answer = work(fd);
+    sys::close(fd);
+    answer
+}
+
+#[derive(Clone, Copy)]
+struct LayerDescriptors {
+    lower: i32,
+    upper: i32,
+    work: i32,
+}
+
+/// KERNEL: `userxattr` is what a user namespace may have. `volatile` leaves out an fsync for each file that is copied up; who lands
+/// the layer makes it durable. `uuid=off` leaves no attribute on the upper directory.
+fn mount_layer(layer: LayerDescriptors, place: i32) -> Result<(), Errno> {
+    let mut options = FixedText::default();
+    options.text(b"lowerdir=");
+    options.descriptor(layer.lower);
+    options.text(b",upperdir=");
+    options.descriptor(layer.upper);
+    options.text(b",workdir=");
+    options.descriptor(layer.work);
+    options.text(b",userxattr,volatile,uuid=off");
+    let mut target = FixedText::default();
+    target.descriptor(place);
+    let flags = libc::MS_NOSUID | libc::MS_NODEV;
+    sys::mount(c"ringfence", target.as_c_str()?, c"overlay", flags, options.as_c_str()?)
+}
+
 fn attach_root(object: i32, target: &CStr, access: MountAccess) -> Result<(), Errno> {
     let attributes = match access {
         MountAccess::Read | MountAccess::System => READ_ONLY | NO_SETUID | NO_DEVICES,
@@ -409,13 +471,13 @@ fn pivot() -> Result<(), Errno> {
 
 /// A short text without an allocator.
 struct FixedText {
-    bytes: [u8; 64],
+    bytes: [u8; 160],
     length: usize,
 }
 
 impl Default for FixedText {
     fn default() -> Self {
-        Self { bytes: [0; 64], length: 0 }
+        Self { bytes: [0; 160], length: 0 }
     }
 }
 

@@ -52,12 +52,14 @@ fn every_operation() -> Vec<PlanOp<'static>> {
             access: MountAccess::System,
             identity: FileIdentity { device: 8, inode: 9 },
         },
+        layered_root(),
         PlanOp::Beneath { target: A },
         PlanOp::Pin { path: A },
         PlanOp::Freeze { path: A },
         PlanOp::Protect { path: A },
         PlanOp::Replace { path: A, source: B },
         PlanOp::Mask { path: A },
+        PlanOp::MaskVisible { path: A },
         PlanOp::Hide { path: A },
         PlanOp::Pivot,
         PlanOp::Rlimit { resource: 7, soft: 1, hard: 2 },
@@ -65,6 +67,11 @@ fn every_operation() -> Vec<PlanOp<'static>> {
         PlanOp::LandlockAllow { path: A, access: 4 },
         PlanOp::Seccomp { program: &[1, 2, 3, 4, 5, 6, 7, 8] },
     ]
+}
+
+fn layered_root() -> PlanOp<'static> {
+    let identity = FileIdentity { device: 10, inode: 11 };
+    PlanOp::LayeredRoot { source: A, target: B, identity, upper: c"upper, with \\ and :", work: c"work" }
 }
 
 fn encoded(operations: &[PlanOp<'_>]) -> Vec<u8> {
@@ -102,6 +109,9 @@ fn steps_never_go_backwards() {
         [PlanOp::Seal, PlanOp::Bind { source: A, target: A }],
         [PlanOp::Pivot, PlanOp::Mask { path: A }],
         [PlanOp::Pivot, PlanOp::Beneath { target: A }],
+        [PlanOp::Mask { path: A }, layered_root()],
+        [PlanOp::Pivot, layered_root()],
+        [PlanOp::Pivot, PlanOp::MaskVisible { path: A }],
         [PlanOp::Seccomp { program: &[] }, PlanOp::LandlockAllow { path: A, access: 1 }],
         [
             PlanOp::LandlockRuleset { fs: 1, net: 0, scoped: 0 },
@@ -239,5 +249,17 @@ proptest! {
         let _ = WireCommand::parse(&bytes);
         let _ = ControlMessage::decode(&bytes);
         let _ = Plan::parse(&[&MAGIC.to_le_bytes()[..], &bytes].concat());
+    }
+
+    /// What the parser accepts can be read to its end, also where a valid plan was changed in one place.
+    #[test]
+    fn a_changed_plan_is_refused_or_read_whole(place in any::<proptest::sample::Index>(), byte in any::<u8>()) {
+        let mut bytes = encoded(&every_operation());
+        let place = place.index(bytes.len());
+        bytes[place] = byte;
+        if let Ok(plan) = Plan::parse(&bytes) {
+            let mut operations = plan.operations();
+            while operations.next_op().unwrap().is_some() {}
+        }
     }
 }

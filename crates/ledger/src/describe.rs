@@ -76,6 +76,16 @@ fn of_effect(event: &Event) -> String {
             let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
             format!("{}{rest}", first.unwrap_or_default())
         }
+        Event::ChangesLanded { layer, action, landed, unlanded, .. } => {
+            let rest = match unlanded.len() {
+                0 => String::new(),
+                count => format!(", {count} left as they are"),
+            };
+            format!("{action} of {layer}: {landed} paths{rest}")
+        }
+        Event::LayerDiscarded { layer, actor, changes } => {
+            format!("{changes} changes of {layer} by {actor}")
+        }
         Event::ActivityReported { activity, claim, .. } => format!("{}: {}", shown(activity), shown(claim)),
         Event::LoopDetected { repeats, stopped, .. } => {
             format!("the same call {repeats} times{}", if *stopped { ", stopped" } else { "" })
@@ -146,6 +156,9 @@ pub fn of_call(call: &Call) -> String {
         Call::File(FileCall::Move { path, to }) => format!("move {} to {}", path.display(), to.display()),
         Call::File(file) => format!("{} {}", verb(file), file.path().display()),
         Call::Apply(patch) => format!("apply {} files", patch.files.len()),
+        Call::Land(landing) => {
+            format!("{} {} paths of {}", landing.action, landing.entries.len(), landing.layer)
+        }
         Call::Flow(flow) => of_flow(flow),
         Call::Fetch(fetch) => format!("fetch {} {}", shown(&fetch.method), shown(&fetch.url)),
         Call::Tool(tool) => {

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use ringfence_types::{
     ActionFingerprint, Backend, ByteString, Call, CallOrigin, ChainId, Decision, Delivery, GrantId,
-    HeldChange, IdentityChange, LeakAction, LimitName, Limits, Outcome, Patch, PolicyLayer, Posture,
-    Principal, Profile, Refusal, Root, RuleName, SecretClass, SessionId, TransactionId, WorkspaceId,
+    HeldChange, IdentityChange, LandingAction, LeakAction, LimitName, Limits, Outcome, Patch, PolicyLayer,
+    Posture, Principal, Profile, Refusal, Root, RuleName, SecretClass, SessionId, TransactionId,
+    UnlandedEntry, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -200,6 +201,23 @@ pub enum Event {
     ChangesHeld {
         session: SessionId,
         changes: Vec<HeldChange>,
+    },
+    /// The changes of a layer are in the roots, or out of them. The intent has every path with its states before and after.
+    ChangesLanded {
+        transaction: TransactionId,
+        session: SessionId,
+        layer: TransactionId,
+        action: LandingAction,
+        /// Number of paths that landed.
+        landed: u64,
+        /// The other paths of the intent.
+        unlanded: Vec<UnlandedEntry>,
+    },
+    /// The changes of a layer are about to be dropped.
+    LayerDiscarded {
+        layer: TransactionId,
+        actor: Principal,
+        changes: u64,
     },
     /// The loop guard saw repeated or alternating calls.
     LoopDetected {
@@ -484,6 +502,8 @@ kinds! {
     LimitReached "limit-reached" Activity,
     SecretsFound "secrets-found" Activity,
     ChangesHeld "changes-held" Activity,
+    ChangesLanded "changes-landed" Activity,
+    LayerDiscarded "layer-discarded" Activity,
     LoopDetected "loop-detected" Activity,
     CallRefused "call-refused" Activity,
     ActivityReported "activity-reported" Activity,
@@ -526,6 +546,8 @@ impl Event {
             Self::LimitReached { .. } => Kind::LimitReached,
             Self::SecretsFound { .. } => Kind::SecretsFound,
             Self::ChangesHeld { .. } => Kind::ChangesHeld,
+            Self::ChangesLanded { .. } => Kind::ChangesLanded,
+            Self::LayerDiscarded { .. } => Kind::LayerDiscarded,
             Self::LoopDetected { .. } => Kind::LoopDetected,
             Self::CallRefused { .. } => Kind::CallRefused,
             Self::ActivityReported { .. } => Kind::ActivityReported,
@@ -560,6 +582,7 @@ impl Event {
             | Self::SecretReleased { transaction, .. }
             | Self::SandboxStarted { transaction, .. }
             | Self::LimitReached { transaction, .. }
+            | Self::ChangesLanded { transaction, .. }
             | Self::CallSettled { transaction, .. }
             | Self::FlowOpened { transaction, .. }
             | Self::FlowEnded { transaction, .. }
@@ -574,6 +597,7 @@ impl Event {
             | Self::AuthenticationAttempted { .. }
             | Self::IdentityChanged { .. }
             | Self::ChangesHeld { .. }
+            | Self::LayerDiscarded { .. }
             | Self::LoopDetected { .. }
             | Self::ActivityReported { .. }
             | Self::LedgerRead { .. }
@@ -604,6 +628,7 @@ impl Event {
             | Self::LimitReached { session, .. }
             | Self::SecretsFound { session, .. }
             | Self::ChangesHeld { session, .. }
+            | Self::ChangesLanded { session, .. }
             | Self::LoopDetected { session, .. }
             | Self::CallSettled { session, .. }
             | Self::FlowOpened { session, .. }
@@ -616,6 +641,7 @@ impl Event {
             | Self::IdentityChanged { .. }
             | Self::ProposalConflicted { .. }
             | Self::ProposalDiscarded { .. }
+            | Self::LayerDiscarded { .. }
             | Self::CallInterrupted { .. }
             | Self::LedgerRead { .. }
             | Self::LedgerPruned { .. }

@@ -101,6 +101,7 @@ fn principal(event: &Event) -> Option<&Principal> {
         Event::GrantRevoked { actor, .. }
         | Event::ProposalCreated { actor, .. }
         | Event::ProposalDiscarded { actor, .. }
+        | Event::LayerDiscarded { actor, .. }
         | Event::IdentityChanged { actor, .. }
         | Event::LedgerRead { actor, .. }
         | Event::LedgerPruned { actor, .. } => Some(actor),

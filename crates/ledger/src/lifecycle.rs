@@ -73,6 +73,7 @@ impl<'a> LifecycleStep<'a> {
             | Kind::SandboxStarted
             | Kind::LimitReached
             | Kind::SecretsFound
+            | Kind::ChangesLanded
             | Kind::FlowOpened => Self::Run,
             Kind::CallSettled
             | Kind::FlowEnded
@@ -91,6 +92,7 @@ impl<'a> LifecycleStep<'a> {
             | Kind::IdentityChanged
             | Kind::CallIntended
             | Kind::ChangesHeld
+            | Kind::LayerDiscarded
             | Kind::LoopDetected
             | Kind::ActivityReported
             | Kind::LedgerRead

@@ -61,6 +61,7 @@ fn main() {
             image: image.parse().unwrap(),
             runtime: None,
         }),
+        layer: None,
     };
     let count: usize = count.parse().unwrap();
     match mode.as_str() {

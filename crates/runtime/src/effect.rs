@@ -8,6 +8,7 @@ mod fetch;
 mod file;
 mod flow;
 mod held_changes;
+mod land;
 mod patch;
 mod tool;
 
@@ -15,8 +16,10 @@ use std::borrow::Cow;
 use std::fmt;
 
 use ringfence_authz::ApprovalNeeded;
+use ringfence_layer::LayerError;
 use ringfence_sandbox::CommandIo;
 use ringfence_types::Call;
+use zeroize::Zeroizing;
 
 use crate::pipeline::{Admitted, Settled};
 use crate::session::AgentSession;
@@ -28,6 +31,8 @@ pub(crate) use file::refusal_of;
 pub use file::{EffectOutput, FileEffect, TOO_MANY};
 pub use flow::{FlowCount, FlowEffect, FlowPermit, FlowSummary, RefusedHostCount};
 pub(crate) use flow::{FlowRequester, Flows, SessionGate, SharedApprover};
+pub use land::LandEffect;
+pub(crate) use land::no_layer;
 pub use patch::PatchEffect;
 pub(crate) use patch::{conflict, edits};
 pub use tool::ToolEffect;
@@ -40,6 +45,11 @@ pub(crate) trait Effect: fmt::Debug + Sized {
 
     /// The call to ask about, if it differs from the evaluated one.
     fn asked_instead(&self, _question: &ApprovalNeeded) -> Option<Call> {
+        None
+    }
+
+    /// The changes that the call brings along, as a unified diff, if it knows them itself.
+    fn diff(&self, _question: &ApprovalNeeded) -> Option<Result<Zeroizing<Vec<u8>>, LayerError>> {
         None
     }
 

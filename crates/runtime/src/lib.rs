@@ -17,6 +17,7 @@ mod home;
 mod host_facts;
 pub mod identity;
 pub mod images;
+pub mod layer;
 mod leaks;
 mod memory_budget;
 mod observer;

@@ -63,7 +63,7 @@ use ringfence_sandbox::CommandIo;
 use ringfence_types::{Call, PolicyLayer, Refusal, RefusalCode, RuleId, TransactionId};
 
 use crate::effect::{
-    Effect, ExecEffect, FetchEffect, FileEffect, PatchEffect, Perform, ToolEffect, not_from_here,
+    Effect, ExecEffect, FetchEffect, FileEffect, PatchEffect, Perform, ToolEffect, no_layer, not_from_here,
 };
 use crate::observer::PipelineStage;
 use crate::session::AgentSession;
@@ -137,8 +137,8 @@ pub(crate) fn decide<E: Effect>(
     Err(RefusedCall::settle_before_start(call, policy_unstable(turns)))
 }
 
-/// Runs `$go` with the received call, typed by the kind of its effect. Flows begin inside the fence, so a
-/// submitted flow is refused.
+/// Runs `$go` with the received call, typed by the kind of its effect. Flows begin inside the fence, and a
+/// landing with its layer, so a submitted one is refused.
 macro_rules! with_effect {
     ($call:expr, $received:ident => $go:expr, $refused:ident => $otherwise:expr) => {
         match $call {
@@ -164,6 +164,10 @@ macro_rules! with_effect {
             }
             call @ Call::Flow(_) => {
                 let $refused = RefusedCall::settle_before_start(call, not_from_here());
+                $otherwise
+            }
+            call @ Call::Land(_) => {
+                let $refused = RefusedCall::settle_before_start(call, no_layer());
                 $otherwise
             }
         }

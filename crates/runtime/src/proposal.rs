@@ -10,13 +10,14 @@
 
 mod content_vault;
 mod diff;
-mod introduced_secrets;
+pub(crate) mod introduced_secrets;
 mod journal;
 mod propose;
 mod store;
 
 pub use content_vault::ContentVaultError;
 pub(crate) use content_vault::{ContentVault, FileSide, SecretContent};
+pub(crate) use diff::{hunks, quoted_name};
 pub use journal::{JournalError, JournalRecovery, RecoveryError, RecoveryOutcome};
 pub(crate) use journal::{JournalPhase, LandingJournal, recover};
 pub use propose::{NewProposal, ProposalDraft, ProposalInput, ProposeError};

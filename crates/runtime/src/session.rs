@@ -31,6 +31,7 @@ use crate::effect::{FlowSummary, SharedApprover};
 use crate::engine_containers::EngineContainers;
 use crate::home::Resident;
 use crate::images::{self, ImageRequest, SelectedImage};
+use crate::layer::{self, CommandWrites, EndedLanding, LandingRecoveryError, SessionLayer};
 use crate::leaks::{FindingTally, LeakError, LeakScanner, TextRedactor};
 use crate::memory_budget::MemoryBudget;
 use crate::observer::CallObserver;
@@ -84,6 +85,7 @@ pub struct Runtime {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) setup: HostSetup,
     recovered: Vec<Result<JournalRecovery, RecoveryError>>,
+    recovered_landings: Vec<Result<EndedLanding, LandingRecoveryError>>,
     /// Pooled containers for sessions of this process.
     pub(crate) pool: ContainerPool,
     sweeper: OnceLock<Option<Arc<Sweeper>>>,
@@ -202,12 +204,14 @@ impl Runtime {
         for recovered in &recovered {
             tracing::warn!(succeeded = recovered.is_ok(), "an interrupted application of a proposal");
         }
+        let recovered_landings = layer::recover(&ledger, &setup.state_dir);
         // An unwritable ledger also refuses the first intent, which reports the error.
         let _unwritable = ledger.recover(&ProcessId::is_alive);
         Ok(Self {
             ledger: Arc::new(ledger),
             setup,
             recovered,
+            recovered_landings,
             pool: ContainerPool::new(EngineContainers),
             sweeper: OnceLock::new(),
         })
@@ -216,6 +220,11 @@ impl Runtime {
     /// Interrupted applications of proposals, and how this start recovered them.
     pub fn recovered(&self) -> &[Result<JournalRecovery, RecoveryError>] {
         &self.recovered
+    }
+
+    /// Interrupted landings, and how this start ended them.
+    pub fn recovered_landings(&self) -> &[Result<EndedLanding, LandingRecoveryError>] {
+        &self.recovered_landings
     }
 
     pub fn ledger(&self) -> &Ledger {
@@ -367,6 +376,9 @@ pub struct AgentSession<'r> {
     pub(crate) own: Option<Box<OwnFence<'r>>>,
     observer: Option<Arc<dyn CallObserver>>,
     weigher: Option<Arc<dyn MemoryBudget>>,
+    pub(crate) writes: CommandWrites,
+    /// The layer of the command that runs.
+    pub(crate) layer: Option<Arc<SessionLayer>>,
 }
 
 /// The part of a session that all its calls share.
@@ -607,6 +619,8 @@ impl<'r> AgentSession<'r> {
             own: None,
             observer: None,
             weigher: None,
+            writes: CommandWrites::Direct,
+            layer: None,
         }
     }
 
@@ -656,6 +670,11 @@ impl<'r> AgentSession<'r> {
     pub(crate) fn terminate(&mut self) {
         self.ends = true;
         self.common.memory().set_over();
+    }
+
+    /// Ends the sandbox of the session, with everything in it.
+    pub(crate) fn end_sandbox(&self) {
+        self.common.end_sandbox();
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -137,6 +137,7 @@ fn start(world: &Path, directory: &str) -> Result<Sandbox, Box<dyn Error>> {
         registry: world.join("registry"),
         sweeper: None,
         container: None,
+        layer: None,
     };
     Ok(Sandbox::start(&spec, &RelayBenchRules)?)
 }

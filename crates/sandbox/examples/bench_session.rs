@@ -1,14 +1,18 @@
-//! Prints how long starts take, one duration in nanoseconds per line: `bench_session cold|filtered|warm N [masks K]`.
+//! Prints how long starts take, one duration in nanoseconds per line: `bench_session cold|layered|filtered|warm N [masks K]`.
+//! `layered` is `cold` with a copy-on-write view of the workspace, its directories included.
 //! Called in small rounds by `cargo xtask bench`, interleaved with its peers.
 #![expect(clippy::print_stdout, reason = "the numbers are the program's output")]
 
 use std::error::Error;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence_sandbox::survey::SurveyRules;
 use ringfence_sandbox::{
-    CommandIo, HostView, OutputTarget, Sandbox, SandboxCommand, SandboxSpec, StdinSource,
+    CommandIo, HostView, LayerMountPaths, LayerSource, OutputTarget, Sandbox, SandboxCommand, SandboxSpec,
+    StdinSource,
 };
 use ringfence_types::{Access, Backend, ByteString, Limits, NetMode, PathDecision, Root};
 
@@ -60,11 +64,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mode, rounds, masks) = match arguments.as_slice() {
         [mode, rounds] => (*mode, rounds.parse::<u32>()?, 0),
         [mode, rounds, "masks", masks] => (*mode, rounds.parse()?, masks.parse::<u32>()?),
-        _ => return Err("usage: bench_session cold|filtered|warm|idle N [masks K]".into()),
+        _ => return Err("usage: bench_session cold|layered|filtered|warm|idle N [masks K]".into()),
     };
     let world = World::new(masks)?;
     match mode {
         "cold" => (0..rounds).try_for_each(|_| report(|| world.run_once(NetMode::None))),
+        "layered" => (0..rounds).try_for_each(|round| {
+            let layer = BenchLayer { place: world.root.path().join(format!("layers/{round}")) };
+            report(|| run_true(&mut Sandbox::start(&world.layered(layer), &BenchRules)?))
+        }),
         "filtered" => (0..rounds).try_for_each(|_| report(|| world.run_once(NetMode::Filtered))),
         "warm" => {
             let mut session = world.start(NetMode::None)?;
@@ -107,6 +115,21 @@ fn run_true(session: &mut Sandbox) -> Result<(), Box<dyn Error>> {
     if finished.exit.code() == 0 { Ok(()) } else { Err(format!("/bin/true: {:?}", finished.exit).into()) }
 }
 
+/// The directories of one layer.
+#[derive(Debug)]
+struct BenchLayer {
+    place: PathBuf,
+}
+
+impl LayerSource for BenchLayer {
+    fn mount_of(&self, _root: &Path) -> io::Result<LayerMountPaths> {
+        let paths = LayerMountPaths { upper: self.place.join("upper"), work: self.place.join("work") };
+        std::fs::create_dir_all(&paths.upper)?;
+        std::fs::create_dir(&paths.work)?;
+        Ok(paths)
+    }
+}
+
 struct World {
     root: tempfile::TempDir,
 }
@@ -135,8 +158,16 @@ impl World {
     }
 
     fn start(&self, net: NetMode) -> Result<Sandbox, Box<dyn Error>> {
+        Ok(Sandbox::start(&self.spec(net), &BenchRules)?)
+    }
+
+    fn layered(&self, layer: BenchLayer) -> SandboxSpec {
+        SandboxSpec { layer: Some(Arc::new(layer)), ..self.spec(NetMode::None) }
+    }
+
+    fn spec(&self, net: NetMode) -> SandboxSpec {
         let path = |name: &str| self.root.path().join(name);
-        let spec = SandboxSpec {
+        SandboxSpec {
             backend: Backend::Native,
             roots: vec![Root { path: ByteString::from(path("workspace")), access: Access::Write }],
             view: HostView::Constructed,
@@ -150,7 +181,7 @@ impl World {
             registry: path("registry"),
             sweeper: None,
             container: None,
-        };
-        Ok(Sandbox::start(&spec, &BenchRules)?)
+            layer: None,
+        }
     }
 }

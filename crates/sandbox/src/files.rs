@@ -28,7 +28,9 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
-use crate::survey::{self, EntryType, RootHandle, SurveyError, SurveyRoots, SurveyRules, SurveyedRoot};
+use crate::survey::{
+    self, EntryType, RootHandle, RootView, SurveyError, SurveyRoots, SurveyRules, SurveyedRoot,
+};
 
 pub use change_set::{ChangeProgress, ChangeSet, ChangeSetError, FileEdit};
 pub use entry::FileStat;
@@ -117,6 +119,7 @@ impl<'r> FileTree<'r> {
         let places = SurveyRoots {
             open: open.iter().map(|root| root.path.as_path()).collect(),
             closed: closed.map(|root| root.path.as_path()).collect(),
+            view: RootView::Direct,
         };
         let mut access = BTreeMap::new();
         for root in &open {

@@ -49,7 +49,7 @@ const LOOK_AT_MOST: Duration = Duration::from_secs(120);
 const MOST_NAMED: usize = 3;
 
 /// What is looked through, and what of it is the host's own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Places {
     grounds: Vec<RootHandle>,
     outside: Vec<PathBuf>,

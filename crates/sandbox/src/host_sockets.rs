@@ -49,7 +49,7 @@ impl Coverage {
         if !matches!(spec.view, HostView::Constructed) {
             return Ok(Self::default());
         }
-        let mount_points = mount_points(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+        let mount_points = mount_points_of_host();
         let overlays = if spec.backend == Backend::Native { overlays } else { Overlays::Unused };
         let can = |directory: &PathBuf| {
             overlays == Overlays::Used && !mount_points.iter().any(|point| is_below(point, directory))
@@ -94,6 +94,11 @@ fn directories(spec: &SandboxSpec) -> std::io::Result<Vec<PathBuf>> {
 /// it cannot be a layer.
 fn is_below(point: &Path, directory: &Path) -> bool {
     point != directory && point.starts_with(directory)
+}
+
+/// Where something is mounted on this machine.
+pub(crate) fn mount_points_of_host() -> Vec<PathBuf> {
+    mount_points(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
 }
 
 /// The fifth field of each line of `/proc/self/mountinfo`.

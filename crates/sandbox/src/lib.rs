@@ -19,6 +19,7 @@ mod plan_compiler;
 mod landlock;
 mod launch_sequence;
 mod launcher;
+mod layer_view;
 mod lease;
 mod message_demux;
 mod meter;
@@ -44,6 +45,7 @@ pub use held_changes::{
     After, Before, ExaminationError, GitIndexEntry, ObjectFormat, WatchError, before, visit_index,
 };
 pub use landlock::{NEWEST_KNOWN_ABI, abi as landlock_abi};
+pub use layer_view::{LayerMountPaths, LayerSource};
 pub use netns::ProxySockets;
 pub use plan_compiler::PlanError;
 pub use pty::Pty;

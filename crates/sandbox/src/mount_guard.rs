@@ -27,7 +27,7 @@ use crate::launch_sequence::{self, Namespaces};
 use crate::launcher::{self, LauncherProcess};
 use crate::plan_compiler::{self, PathProtection};
 use crate::sandbox::SandboxStartError;
-use crate::survey::SurveyedRoot;
+use crate::survey::{RootView, SurveyedRoot};
 
 /// How long a replaced file may stay open. A command that ends sooner is never looked at.
 pub(crate) const ROUND: Duration = Duration::from_millis(25);
@@ -136,7 +136,11 @@ fn places(roots: &[SurveyedRoot]) -> Vec<GuardedPath> {
         // Without its exceptions, if it comes to that: too little is open then, not too much.
         root.read_only.iter().for_each(|path| hold(path, PathProtection::Protected));
         root.held_places().for_each(|path| hold(path, PathProtection::Protected));
-        root.masks.iter().chain(&root.protected_links).for_each(|path| hold(path, PathProtection::Masked));
+        let masked = match root.view {
+            RootView::Direct => PathProtection::Masked,
+            RootView::Layered => PathProtection::MaskedInLayer,
+        };
+        root.masks.iter().chain(&root.protected_links).for_each(|path| hold(path, masked));
         for (path, _) in &root.rewritten {
             hold(path, PathProtection::Replaced(replacements));
             replacements += 1;

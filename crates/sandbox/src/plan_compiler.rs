@@ -20,10 +20,11 @@ use crate::cgroup::Cgroups;
 use crate::etc_files::{self, EtcTarget};
 use crate::host_sockets::Coverage;
 use crate::landlock::{self, LandlockRights};
+use crate::layer_view::{LayerMountPaths, LayeredRoots};
 use crate::netns::{Netfilter, NetnsSetup};
 use crate::seccomp;
 use crate::spec::{HOME_INSIDE, HostView, SECRETS_INSIDE, SandboxSpec};
-use crate::survey::{self, SurveyedRoot};
+use crate::survey::{self, RootView, SurveyedRoot};
 use crate::system_root::{self, SystemEntry};
 
 /// Why a plan could not be made.
@@ -51,11 +52,14 @@ pub(crate) struct CompileContext<'a> {
     pub(crate) netfilter: Netfilter,
     /// Only where this launcher makes the tree.
     pub(crate) coverage: Option<&'a Coverage>,
+    /// Likewise.
+    pub(crate) layer: Option<&'a LayeredRoots>,
 }
 
 impl<'a> CompileContext<'a> {
     pub(crate) fn here(landlock_abi: Option<u32>, cgroups: &'a Cgroups) -> Self {
-        Self { landlock_abi, cgroups, tasks_besides: 0, netfilter: Netfilter::Present, coverage: None }
+        let netfilter = Netfilter::Present;
+        Self { landlock_abi, cgroups, tasks_besides: 0, netfilter, coverage: None, layer: None }
     }
 
     /// For a sandbox that shares the user namespace of its caller.
@@ -76,8 +80,9 @@ pub(crate) fn native(
     own_network(&mut plan, spec, ground);
     match &spec.view {
         HostView::Constructed => {
-            let plain = Coverage::default();
-            constructed(&mut plan, spec, surveyed, ground.coverage.unwrap_or(&plain))?;
+            let (plain, direct) = (Coverage::default(), LayeredRoots::default());
+            let (coverage, layer) = (ground.coverage.unwrap_or(&plain), ground.layer.unwrap_or(&direct));
+            constructed(&mut plan, spec, surveyed, coverage, layer)?;
         }
         HostView::WholeMachine { hidden, frozen } => whole_machine(&mut plan, spec, hidden, frozen)?,
     }
@@ -234,6 +239,8 @@ pub(crate) fn container(
 pub(crate) enum PathProtection {
     Protected,
     Masked,
+    /// Masked in a copy-on-write view.
+    MaskedInLayer,
     /// By the redacted copy with this number.
     Replaced(usize),
 }
@@ -246,6 +253,7 @@ pub(crate) fn repair(root: &Path, path: &Path, held: PathProtection) -> Result<V
     match held {
         PathProtection::Protected => plan.push(&PlanOp::Protect { path: &path }),
         PathProtection::Masked => plan.push(&PlanOp::Mask { path: &path }),
+        PathProtection::MaskedInLayer => plan.push(&PlanOp::MaskVisible { path: &path }),
         PathProtection::Replaced(number) => {
             plan.push(&PlanOp::Replace { path: &path, source: &c_string(&replacement(number))? });
         }
@@ -308,6 +316,20 @@ impl PlanBuilder {
         Ok(())
     }
 
+    fn layered_root(&mut self, path: &Path, directories: &LayerMountPaths) -> Result<(), PlanError> {
+        let identity = identity(path)?;
+        let (source, target) = (c_string(path)?, c_string(relative(path))?);
+        let (upper, work) = (c_string(&directories.upper)?, c_string(&directories.work)?);
+        self.push(&PlanOp::LayeredRoot {
+            source: &source,
+            target: &target,
+            identity,
+            upper: &upper,
+            work: &work,
+        });
+        Ok(())
+    }
+
     /// Binds again what is at `inside` already, if it is what `path` is outside.
     fn root_of(&mut self, path: &Path, inside: &Path, access: PlanAccess) -> Result<(), PlanError> {
         let identity = identity(path)?;
@@ -345,6 +367,7 @@ fn constructed(
     spec: &SandboxSpec,
     surveyed: &[SurveyedRoot],
     coverage: &Coverage,
+    layer: &LayeredRoots,
 ) -> Result<(), PlanError> {
     plan.push(&PlanOp::Stage);
     skeleton(plan, spec, surveyed, coverage)?;
@@ -354,7 +377,7 @@ fn constructed(
         plan.push(&PlanOp::Tmpfs { target: c"var/tmp", bytes: spec.limits.tmp_bytes, mode: 0o1777 });
     }
     system_overlays(plan, spec, coverage)?;
-    roots(plan, spec, surveyed, coverage)?;
+    roots(plan, spec, surveyed, coverage, layer)?;
     lay_over(plan, spec)?;
     masks_in_system(plan, spec.closed_in_system().chain(coverage.masks().iter().map(PathBuf::as_path)))?;
     system_masks(plan, &[("etc", system_root::ETC_HIDDEN), ("proc", system_root::PROC_HIDDEN)])?;
@@ -558,6 +581,7 @@ fn roots(
     spec: &SandboxSpec,
     surveyed: &[SurveyedRoot],
     coverage: &Coverage,
+    layer: &LayeredRoots,
 ) -> Result<(), PlanError> {
     plan.root(&spec.home, relative(Path::new(HOME_INSIDE)), PlanAccess::Write)?;
     for mount in root_mounts(spec, surveyed) {
@@ -567,7 +591,10 @@ fn roots(
         }
         let overlaid = spec.toolchains.contains(&mount.path) && coverage.is_overlaid(&mount.path);
         let access = if overlaid { PlanAccess::System } else { mount.access };
-        plan.root(&mount.path, relative(&mount.path), access)?;
+        match layer.of(&mount.path) {
+            Some(directories) => plan.layered_root(&mount.path, directories)?,
+            None => plan.root(&mount.path, relative(&mount.path), access)?,
+        }
     }
     Ok(())
 }
@@ -669,7 +696,11 @@ fn inside_root(
         *replacements += 1;
     }
     for path in root.protected_links.iter().chain(&root.masks) {
-        plan.push(&PlanOp::Mask { path: &c_string(path)? });
+        let path = c_string(path)?;
+        plan.push(&match root.view {
+            RootView::Direct => PlanOp::Mask { path: &path },
+            RootView::Layered => PlanOp::MaskVisible { path: &path },
+        });
     }
     Ok(())
 }

@@ -66,6 +66,9 @@ fn namespaced(control: Control, evidence: &PostureEvidence<'_>, landlock_abi: Op
         Control::FsRead | Control::FsWrite if matches!(spec.view, HostView::WholeMachine { .. }) => {
             whole_machine(spec)
         }
+        Control::FsWrite if spec.layer.is_some() => {
+            enforced(&format!("mounts, a layer over each writable root, Landlock ABI {abi}"))
+        }
         Control::FsRead | Control::FsWrite => enforced(&format!("mounts, Landlock ABI {abi}")),
         Control::Net => net(evidence),
         Control::Pid => enforced("PID namespace"),
@@ -110,7 +113,9 @@ fn ipc(evidence: &PostureEvidence<'_>, abi: u32) -> ControlLevel {
 /// Where a socket of the host can be that nothing covers.
 fn host_places(evidence: &PostureEvidence<'_>) -> Vec<String> {
     let mut places = Vec::new();
-    if evidence.spec.roots.iter().any(|root| root.access != Access::None) {
+    // A socket in a view is another object than the host's below it.
+    let layered = |access: Access| access == Access::Write && evidence.spec.layer.is_some();
+    if evidence.spec.roots.iter().any(|root| root.access != Access::None && !layered(root.access)) {
         places.push("a root during the session".to_owned());
     }
     let open: BTreeSet<String> = evidence.coverage.open().iter().map(|path| named(path)).collect();

@@ -23,6 +23,7 @@ use crate::cgroup::{Cgroups, Hits};
 use crate::control_socket::{self, ControlEvent, ControlSocket};
 use crate::held_changes::{self, CoveredPaths, ExaminationError, Watch, WatchError};
 use crate::launch_sequence::{OuterProcess, SealedInit};
+use crate::layer_view;
 use crate::message_demux::{CommandMessages, InitMessage, MessageDemux};
 use crate::meter::{self, MemoryFiles, Meter, MeterScope, PageLimits};
 use crate::mount_guard::MountGuard;
@@ -62,6 +63,8 @@ pub enum SandboxStartError {
     Unavailable { backend: Backend, reason: String },
     #[error("the backend `{backend}` cannot be used for this: {reason}")]
     Unsupported { backend: Backend, what: UnsupportedFeature, reason: String },
+    #[error("cannot make the layer of the root `{}`", ringfence_types::ByteString::from(root.as_path()).display())]
+    Layer { root: std::path::PathBuf, source: io::Error },
     #[error("the backend `container` is not available")]
     Container {
         #[source]
@@ -79,6 +82,8 @@ pub enum UnsupportedFeature {
     HeldLink,
     Root,
     WholeMachine,
+    /// A copy-on-write view of a root.
+    Layer,
 }
 
 impl SandboxStartError {
@@ -106,6 +111,12 @@ impl SandboxStartError {
             Self::Unsupported { what: UnsupportedFeature::FilteredNetwork, .. } => {
                 Some("use --backend native or bubblewrap, or --net none".to_owned())
             }
+            Self::Unsupported { backend: Backend::Native, what: UnsupportedFeature::Layer, .. } => {
+                Some("use `ringfence run`, which works on the root itself".to_owned())
+            }
+            Self::Unsupported { what: UnsupportedFeature::Layer, .. } => {
+                Some("use --backend native, or `ringfence run`, which works on the root itself".to_owned())
+            }
             Self::Container { hint, .. } => hint.clone(),
             _ => None,
         }
@@ -113,7 +124,7 @@ impl SandboxStartError {
 
     /// Whether another backend might do what this one could not. A step that works on the roots is not about the
     /// machine: what is inside could make it fail to get a weaker sandbox. Neither is a shortage, which every
-    /// backend meets, nor a control group, which every backend enters.
+    /// backend meets, nor a control group, which every backend enters. And no other backend has a layer.
     pub fn is_about_this_machine(&self) -> bool {
         match self {
             Self::Step { step, errno, .. } => {
@@ -123,7 +134,8 @@ impl SandboxStartError {
                 );
                 !of_roots && *step != LaunchStep::Cgroup && !is_shortage(*errno)
             }
-            Self::NoReport { .. } | Self::Unavailable { .. } | Self::Unsupported { .. } => true,
+            Self::Unsupported { what, .. } => *what != UnsupportedFeature::Layer,
+            Self::NoReport { .. } | Self::Unavailable { .. } => true,
             _ => false,
         }
     }
@@ -237,6 +249,9 @@ impl Sandbox {
             let reason = format!("it has no place of its own for the secret file `{}`", secret.name);
             let what = UnsupportedFeature::SecretFile;
             return Err(SandboxStartError::Unsupported { backend: spec.backend, what, reason });
+        }
+        if let Some(refused) = layer_view::refused(spec) {
+            return Err(refused);
         }
         let span = tracing::debug_span!("start", backend = %spec.backend).entered();
         // Before anything is surveyed as the host's own.

@@ -8,6 +8,7 @@ use ringfence_types::{Access, Backend, ByteString, ContainerSpec, Limits, NetMod
 use zeroize::Zeroizing;
 
 use crate::approval::ApprovedFiles;
+use crate::layer_view::LayerSource;
 use crate::sweeper::Sweeper;
 use crate::system_root;
 
@@ -41,6 +42,9 @@ pub struct SandboxSpec {
     pub sweeper: Option<Arc<Sweeper>>,
     /// Only for the backend `container`.
     pub container: Option<ContainerSpec>,
+    /// Commands work on a copy-on-write view of every writable root, and the layer has what they change. `None`: they work on the
+    /// roots themselves.
+    pub layer: Option<Arc<dyn LayerSource>>,
 }
 
 /// What of the machine is visible besides the roots.

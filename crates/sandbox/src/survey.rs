@@ -152,6 +152,20 @@ pub struct SurveyedRoot {
     pub pins: Vec<PathBuf>,
     /// Files to be shown read-only with this content instead of their own.
     pub rewritten: Vec<(PathBuf, Vec<u8>)>,
+    pub view: RootView,
+}
+
+/// What commands work on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RootView {
+    /// The root itself.
+    #[default]
+    Direct,
+    /// A copy-on-write view of the root. Nothing that commands change is obeyed by the host before it lands, so that everything may
+    /// be changed: what is hidden stays hidden, and nothing else is held.
+    ///
+    /// KERNEL: a directory of the lower layer cannot be renamed (EXDEV), so what is hidden in it needs no pins.
+    Layered,
 }
 
 impl SurveyedRoot {
@@ -231,7 +245,7 @@ pub fn roots(workspace: &Path) -> Vec<PathBuf> {
 
 /// Finds everything in `workspace` (a canonical path) that needs a mount of its own.
 pub fn survey(workspace: &Path, rules: &dyn SurveyRules) -> Result<WorkspaceSurvey, SurveyError> {
-    survey_all(&SurveyRoots { open: vec![workspace], closed: Vec::new() }, rules)
+    survey_all(&SurveyRoots { open: vec![workspace], ..SurveyRoots::default() }, rules)
 }
 
 /// Directories that are surveyed as one.
@@ -240,6 +254,7 @@ pub struct SurveyRoots<'p> {
     pub open: Vec<&'p Path>,
     /// Not to be seen, whatever of the others they lie in.
     pub closed: Vec<&'p Path>,
+    pub view: RootView,
 }
 
 /// Surveys several roots as one: a link or a hard link from one into another is seen.
@@ -268,7 +283,7 @@ pub fn survey_all(places: &SurveyRoots<'_>, rules: &dyn SurveyRules) -> Result<W
     protected_paths::hold_all(&mut surveyor)?;
     masks::close_parts(&mut surveyor, &places.closed)?;
     masks::add_targets_and_aliases(&mut surveyor)?;
-    surveyor.finish()
+    surveyor.finish(places.view)
 }
 
 impl SurveyRoots<'_> {
@@ -410,12 +425,15 @@ impl<'a> Surveyor<'a> {
         root_handle::innermost(&self.grounds, path).filter(|(_, relative)| !relative.as_os_str().is_empty())
     }
 
-    fn finish(self) -> Result<WorkspaceSurvey, SurveyError> {
+    fn finish(self, view: RootView) -> Result<WorkspaceSurvey, SurveyError> {
         let mut roots = Vec::with_capacity(self.grounds.len());
         let mut candidates = Vec::with_capacity(self.grounds.len());
         let mut notes = self.notes;
         for (ground, mut found) in self.grounds.iter().zip(self.found) {
             candidates.push(std::mem::take(&mut found.candidates));
+            if view == RootView::Layered {
+                found.hide_only();
+            }
             let shortened = found.shorten(&ground.path);
             notes.extend(note_of_closed(&ground.path, &shortened, ClosedBecause::Deep));
             let too_much = |_too_many| SurveyError::TooMuch { path: ground.path.clone() };
@@ -426,7 +444,7 @@ impl<'a> Surveyor<'a> {
             if mounts > root_findings::MOUNT_CEILING {
                 return Err(SurveyError::TooMany { path: ground.path.clone(), mounts });
             }
-            roots.push(found.finish(&ground.path)?);
+            roots.push(found.finish(&ground.path, view)?);
         }
         Ok(WorkspaceSurvey { roots, notes, candidates, hooks_of_user: self.hooks_of_user })
     }

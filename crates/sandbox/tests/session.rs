@@ -3,6 +3,8 @@
 
 #[path = "session/approval.rs"]
 mod approval;
+#[path = "session/layer.rs"]
+mod layer;
 #[path = "session/network.rs"]
 mod network;
 
@@ -264,6 +266,7 @@ impl World {
             registry: self.path("registry"),
             sweeper: None,
             container: None,
+            layer: None,
         }
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::workspace::words;
-use crate::{ByteString, CallCeiling, NetMode, RuleName, StandardInput, UnknownKeyword, hex};
+use crate::{ByteString, CallCeiling, Landing, NetMode, RuleName, StandardInput, UnknownKeyword, hex};
 
 /// One operation that an agent asks for. Untrusted until the pipeline has evaluated it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,8 @@ pub enum Call {
     File(FileCall),
     /// All changes of a proposal, atomically.
     Apply(Patch),
+    /// Changes of a layer, into the roots or back out of them.
+    Land(Landing),
     /// A connection from inside, or one request in it.
     Flow(FlowCall),
     /// A page fetched for the agent.

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    Call, CallCeiling, ExecCall, FetchCall, FetchOrigin, FileCall, FlowCall, NetCeiling, Patch, PatchedFile,
-    Root, StandardInput, hex,
+    Call, CallCeiling, ExecCall, FetchCall, FetchOrigin, FileCall, FlowCall, IntroducedSecret, LandedEntry,
+    LandedState, Landing, NetCeiling, Patch, PatchedFile, Root, StandardInput, hex,
 };
 
 /// Digest of a call with the roots it may touch: the key of approvals and denials.
@@ -35,6 +35,7 @@ fn encode(call: &Call, roots: &[Root], sink: &mut dyn FnMut(&[u8])) {
         Call::Exec(exec) => to.exec(exec),
         Call::File(file) => to.file(file),
         Call::Apply(patch) => to.patch(patch),
+        Call::Land(landing) => to.landing(landing),
         Call::Flow(flow) => to.flow(flow),
         Call::Fetch(fetch) => {
             to.text(b"fetch");
@@ -146,10 +147,37 @@ impl Encoder<'_> {
         for digest in [&file.base, &file.result] {
             self.maybe(digest.as_ref(), |to, digest| to.text(digest.as_bytes()));
         }
-        self.list(&file.secrets, |to, secret| {
+        self.secrets(&file.secrets);
+    }
+
+    fn secrets(&mut self, secrets: &[IntroducedSecret]) {
+        self.list(secrets, |to, secret| {
             to.text(secret.rule.as_bytes());
             to.number(secret.line);
         });
+    }
+
+    fn landing(&mut self, landing: &Landing) {
+        self.text(b"land");
+        self.text(landing.layer.as_str().as_bytes());
+        self.text(landing.action.word().as_bytes());
+        self.list(&landing.entries, Self::landed);
+    }
+
+    fn landed(&mut self, entry: &LandedEntry) {
+        self.text(entry.path.as_slice());
+        for state in [&entry.before, &entry.after] {
+            self.maybe(state.as_ref(), Self::state);
+        }
+        self.maybe(entry.repository.as_ref(), |to, path| to.text(path.as_slice()));
+        self.secrets(&entry.secrets);
+    }
+
+    fn state(&mut self, state: &LandedState) {
+        self.text(state.kind.word().as_bytes());
+        self.number(u64::from(state.mode));
+        self.maybe(state.sha256.as_ref(), |to, digest| to.text(digest.as_bytes()));
+        self.number(state.bytes);
     }
 
     /// Omits the ingress: a host that may be reached may be reached on every one.

@@ -22,6 +22,13 @@ macro_rules! random_id {
                 Ok(Self(format!(concat!($prefix, "_{}"), hex(bytes))))
             }
 
+            /// `None`: the text has not the form of such an id.
+            pub fn parse(text: &str) -> Option<Self> {
+                let digits = text.strip_prefix(concat!($prefix, "_"))?;
+                let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+                (digits.len() == 24 && digits.bytes().all(is_digit)).then(|| Self(text.to_owned()))
+            }
+
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -60,5 +67,26 @@ impl WorkspaceId {
 impl fmt::Display for WorkspaceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_form_of_an_id_is_one() {
+        let id = TransactionId::random().unwrap();
+        assert_eq!(TransactionId::parse(id.as_str()), Some(id.clone()));
+        for text in [
+            "",
+            "tx_",
+            "tx_../../../../etc/passwd0000",
+            "ses_000000000000000000000000",
+            "tx_00000000000000000000000G",
+        ] {
+            assert_eq!(TransactionId::parse(text), None, "{text}");
+        }
+        assert_eq!(TransactionId::parse(&format!("{id}0")), None);
     }
 }

@@ -38,8 +38,9 @@ impl Call {
                 input: ToolCall::shortened(&tool.input),
                 ..tool
             }),
-            // Proposals have their own limits.
+            // Proposals and landings have their own limits.
             Self::Apply(patch) => Self::Apply(patch),
+            Self::Land(landing) => Self::Land(landing),
         }
     }
 }

@@ -158,7 +158,7 @@ pub fn sought(call: &Call) -> Option<HostPattern> {
             let request = UrlRequest::read(fetch.url.as_bytes(), Some(&fetch.method)).ok()?;
             HostPattern::parse(&format!("{}:{}", request.host, request.port)).ok()
         }
-        Call::Exec(_) | Call::File(_) | Call::Apply(_) | Call::Tool(_) => None,
+        Call::Exec(_) | Call::File(_) | Call::Apply(_) | Call::Land(_) | Call::Tool(_) => None,
     }
 }
 

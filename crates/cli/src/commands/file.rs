@@ -99,6 +99,7 @@ fn show(touched: EffectOutput) -> ExitCode {
         | EffectOutput::Moved
         | EffectOutput::Removed
         | EffectOutput::Applied
+        | EffectOutput::Landed(_)
         | EffectOutput::Fetched(_) => Ok(()),
     };
     match written {

@@ -23,6 +23,7 @@ use crate::error;
 use crate::explain::TextStyle;
 use crate::output::{note, say};
 use crate::policy_resolution::{self, PolicyResolutionError};
+pub(super) use json::diff as print_diff;
 
 /// Limit of bytes on standard input.
 const LARGEST: u64 = 64 * 1024 * 1024;

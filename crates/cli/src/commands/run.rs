@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::approval::ControllingTerminal;
 use crate::args::{FAILED, RunArgs};
+use crate::commands::layer::{self, TriedJson};
 use crate::commands::proposal;
 use crate::engine;
 use crate::environment::Environment;
@@ -34,7 +35,7 @@ use crate::whole_agent;
 use streams::{CallerStreams, SpilledStreams};
 
 /// The way of one command, from its arguments to its printed result. `Err` is the exit code after a printed error.
-pub(crate) fn run(run: RunArgs) -> Result<ExitCode, ExitCode> {
+pub(crate) fn run(run: RunArgs, mode: RunMode) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
     let run = whole_agent::prepared(run, &environment)
         .map_err(|error| error::failed(&error, error.hint().as_deref()))?;
@@ -49,7 +50,8 @@ pub(crate) fn run(run: RunArgs) -> Result<ExitCode, ExitCode> {
         policy_resolution::print_widening_requests(&governed.effective.requests);
     }
     let source = policy_source(&run, &runtime, &environment, &governed);
-    let opened = runtime.session(source.changes.made_in(governed.session_spec()));
+    let spec = source.changes.made_in(governed.session_spec());
+    let opened = runtime.session(spec.clone());
     let opened = opened.map_err(|error| error::failed(&error, error.hint().as_deref()))?;
     let mut session = match opened {
         Ok(session) => session,
@@ -62,6 +64,9 @@ pub(crate) fn run(run: RunArgs) -> Result<ExitCode, ExitCode> {
     connect_approvers(&run, &environment, &mut session);
     session.set_policy_source(source);
     session.set_claim(run.reason.clone());
+    if mode == RunMode::Try {
+        session.set_layered();
+    }
     let call = exec_call(&run, &governed, &session);
     let signals = TerminalSignals::catch()
         .map_err(|error| error::failed_text(&format!("cannot catch signals: {error}"), None))?;
@@ -69,13 +74,27 @@ pub(crate) fn run(run: RunArgs) -> Result<ExitCode, ExitCode> {
     if run.json {
         let streams = SpilledStreams::create(&runtime.setup().state_dir)?;
         let settled = session.last_call(call, streams.io(&interrupts));
-        return Ok(print_json_result(&settled, streams));
+        let tried = (mode == RunMode::Try).then(|| layer::tried(&runtime, spec, &settled)).flatten();
+        return Ok(print_json_result(&settled, streams, tried.as_ref()));
     }
     let streams = CallerStreams::open();
     let raw = streams.enter_raw_mode();
     let settled = session.last_call(call, streams.io(&interrupts));
     drop(raw);
-    Ok(print_result(&run, &settled))
+    let code = print_result(&run, &settled);
+    if mode == RunMode::Try {
+        layer::after_try(&runtime, &environment, spec, &settled);
+    }
+    Ok(code)
+}
+
+/// Where the command writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunMode {
+    /// `run`: into the roots.
+    Direct,
+    /// `try`: into a layer.
+    Try,
 }
 
 /// Arguments about the session besides policy.
@@ -128,6 +147,7 @@ pub(crate) fn runtime(environment: &Environment, attendance: ApproverPresence) -
         )
     })?;
     proposal::tell_recovered(&runtime);
+    layer::tell_recovered(&runtime);
     Ok(runtime)
 }
 
@@ -367,6 +387,9 @@ struct RunJson<'a> {
     /// Changes that a host program would have executed, and that were held.
     held: &'a [HeldChange],
     record_error: Option<&'a str>,
+    /// With `try`: what waits in the layer. Absent if nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layer: Option<&'a TriedJson>,
 }
 
 /// Text if it is UTF-8, otherwise base64.
@@ -388,7 +411,7 @@ impl From<Vec<u8>> for OutputText {
     }
 }
 
-fn print_json_result(settled: &Settled, streams: SpilledStreams) -> ExitCode {
+fn print_json_result(settled: &Settled, streams: SpilledStreams, tried: Option<&TriedJson>) -> ExitCode {
     let (ended, exit_code) = match &settled.ended {
         CallEnd::Executed(outcome) => ("executed", outcome.exit.code()),
         CallEnd::Refused(_) => ("refused", error::REFUSED),
@@ -411,6 +434,7 @@ fn print_json_result(settled: &Settled, streams: SpilledStreams) -> ExitCode {
         leaks: &settled.leaks,
         held: &settled.held,
         record_error: settled.record_error.as_deref(),
+        layer: tried,
     };
     stream_json(&report);
     ExitCode::from(exit_code)
@@ -437,6 +461,7 @@ fn refused(run: &RunArgs, refusal: &Refusal) -> ExitCode {
         leaks: &[],
         held: &[],
         record_error: None,
+        layer: None,
     });
     ExitCode::from(error::REFUSED)
 }

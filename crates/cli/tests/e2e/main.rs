@@ -249,6 +249,10 @@ mod internet;
 #[cfg(test)]
 mod later_starts;
 #[cfg(test)]
+mod layer;
+#[cfg(test)]
+mod layer_crash;
+#[cfg(test)]
 mod leaks;
 #[cfg(test)]
 mod ledger;

@@ -159,6 +159,8 @@ fn place_of(event: &Event) -> OcsfClass {
         | Event::ProposalCreated { .. }
         | Event::ProposalConflicted { .. }
         | Event::ProposalDiscarded { .. } => place(1001, "File System Activity", 99, "Settle"),
+        Event::LayerDiscarded { .. } => place(1001, "File System Activity", 99, "Settle"),
+        Event::ChangesLanded { .. } => place(1001, "File System Activity", 3, "Update"),
         Event::ApprovalRequested(_) => place(3003, "Authorize Session", 99, "Request"),
         Event::ApprovalNotified { .. } => place(3003, "Authorize Session", 99, "Notify"),
         Event::ApprovalOrphaned { .. } => place(3003, "Authorize Session", 99, "Leave"),
@@ -215,7 +217,9 @@ fn of_call_place(call: Option<&Call>) -> OcsfClass {
         Some(Call::File(FileCall::Move { .. })) => place(1001, FILE, 5, "Rename"),
         Some(Call::File(FileCall::Remove { .. })) => place(1001, FILE, 4, "Delete"),
         Some(Call::File(FileCall::Symlink { .. })) => place(1001, FILE, 1, "Create"),
-        Some(Call::File(FileCall::Write { .. }) | Call::Apply(_)) => place(1001, FILE, 3, "Update"),
+        Some(Call::File(FileCall::Write { .. }) | Call::Apply(_) | Call::Land(_)) => {
+            place(1001, FILE, 3, "Update")
+        }
         Some(Call::Flow(_) | Call::Fetch(_)) => place(4001, NETWORK, 1, "Open"),
         Some(Call::Tool(_)) => place(6003, "API Activity", 99, "Call"),
         None => place(3003, "Authorize Session", 99, "Refuse"),
@@ -303,7 +307,7 @@ fn add_target(object: &mut Map<String, Value>, event: &Event) {
         Some(Call::Tool(tool)) => {
             object.insert("api".to_owned(), json!({ "operation": shown(&tool.name) }));
         }
-        Some(Call::Apply(_)) | None => {}
+        Some(Call::Apply(_) | Call::Land(_)) | None => {}
     }
     if let Event::FlowOpened { address, .. } = event {
         object.insert("dst_endpoint".to_owned(), json!({ "ip": address.to_string() }));

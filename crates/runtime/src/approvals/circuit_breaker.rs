@@ -1,12 +1,15 @@
 //! Circuit breaker: ends the session after five denials of similar calls (C-19).
 
-use ringfence_types::{Call, FileCall};
+use ringfence_types::{Call, FileCall, LandedEntry};
 
 /// Number of similar denials that ends the session.
 pub(crate) const ENOUGH: u32 = 5;
 
 /// Longer texts are compared by this many characters from the start.
 const LONGEST: usize = 400;
+
+/// Of a landing with more paths, the first ones are compared.
+const LANDED: usize = 100;
 
 /// Denied calls of a session, with a count for each group of similar calls.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +46,10 @@ impl CallSimilarity {
             Call::Exec(exec) => exec.argv.iter().map(|word| word.display()).collect(),
             Call::File(file) => vec![operation(file).to_owned(), file.path().display()],
             Call::Apply(patch) => patch.files.iter().map(|file| file.path.display()).collect(),
+            Call::Land(landing) => {
+                let path = |entry: &LandedEntry| entry.path.display();
+                landing.entries.iter().take(LANDED).map(path).collect()
+            }
             Call::Flow(flow) => vec!["connect".to_owned(), format!("{}:{}", flow.host, flow.port)],
             Call::Fetch(fetch) => vec!["fetch".to_owned(), fetch.url.clone()],
             Call::Tool(tool) => vec![tool.name.clone(), tool.input.clone()],

@@ -74,7 +74,8 @@ pub(crate) fn outcome_of(ended: &CallEnd) -> String {
             | EffectOutput::Linked
             | EffectOutput::Moved
             | EffectOutput::Removed
-            | EffectOutput::Applied,
+            | EffectOutput::Applied
+            | EffectOutput::Landed(_),
         ) => "done".to_owned(),
         CallEnd::Touched(EffectOutput::Fetched(page)) => format!("{} {}", page.status, digest(&page.body)),
         CallEnd::Refused(refusal) => refused(refusal),

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use ringfence_types::{
-    ByteString, Call, ExecCall, FileCall, QuotedText, Risk, SecretReach, SecretUse, StandardInput, ToolCall,
-    hex,
+    ByteString, Call, ExecCall, FileCall, LandedEntry, LandedState, QuotedText, Risk, SecretReach, SecretUse,
+    StandardInput, ToolCall, hex,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -51,7 +51,7 @@ pub(crate) struct PromptCall<'a> {
 pub(crate) enum WrittenContent<'a> {
     /// The content of a file.
     Content(Excerpt<'a>),
-    /// The changes of a proposal.
+    /// The changes of a proposal or a landing.
     Changes(Excerpt<'a>),
     /// The content cannot be read, for this reason.
     Unknown(&'a str),
@@ -93,6 +93,10 @@ impl PromptContent {
                 sight.block(None, patch.files.iter().map(|file| file.path.display()).collect());
                 sight.written(seen.written);
             }
+            Call::Land(landing) => {
+                sight.block(None, landing.entries.iter().map(landed).collect());
+                sight.written(seen.written);
+            }
             Call::Tool(tool) => {
                 sight.block(None, vec![ringfence_ledger::of_call(seen.call)]);
                 sight.tool(tool);
@@ -121,6 +125,19 @@ impl PromptContent {
 
     pub(crate) fn risk(&self, judged: Risk) -> Risk {
         self.lift.map_or(judged, |(risk, _)| risk.max(judged))
+    }
+}
+
+/// `create /w/run.sh (file 755)`.
+fn landed(entry: &LandedEntry) -> String {
+    let path = entry.path.display();
+    let named = |state: &LandedState| format!("{} {:o}", state.kind, state.mode);
+    match (&entry.before, &entry.after) {
+        (None, Some(after)) => format!("create {path} ({})", named(after)),
+        (Some(before), None) => format!("delete {path} ({})", named(before)),
+        (Some(before), Some(after)) if named(before) == named(after) => format!("modify {path}"),
+        (Some(before), Some(after)) => format!("modify {path} ({} becomes {})", named(before), named(after)),
+        (None, None) => path,
     }
 }
 
@@ -325,6 +342,7 @@ fn foreign(seen: &PromptCall<'_>) -> String {
         Call::File(FileCall::Symlink { path, target }) => vec![path.as_slice(), target.as_slice()],
         Call::File(file) => vec![file.path().as_slice()],
         Call::Apply(patch) => patch.files.iter().map(|file| file.path.as_slice()).collect(),
+        Call::Land(landing) => landing.entries.iter().map(|entry| entry.path.as_slice()).collect(),
         Call::Tool(tool) => vec![tool.name.as_bytes(), tool.input.as_bytes()],
         // Host and URL are ASCII by validation.
         Call::Flow(_) | Call::Fetch(_) => Vec::new(),

@@ -10,8 +10,8 @@ use ringfence_authz::{GrantCandidate, Judgement, JudgementPart, PartKind};
 use ringfence_ledger::ReasonRequirement;
 use ringfence_types::{
     Access, ApprovalPrompt, ByteString, Call, Decision, ExecCall, FetchCall, FetchOrigin, FileCall, FlowCall,
-    GrantOffer, NetMode, OfferScope, PolicyLayer, Principal, Quorum, Risk, Root, SecretReach, SecretUse,
-    StandardInput,
+    GrantOffer, Landing, LandingAction, NetMode, OfferScope, PolicyLayer, Principal, Quorum, Risk, Root,
+    SecretReach, SecretUse, StandardInput,
 };
 
 use super::prompt_content::{PromptContent, script_line};
@@ -202,6 +202,7 @@ fn facts(fields: &mut PromptFields<'_>, call: &Call, judgement: &Judgement, cont
         Call::Tool(tool) => {
             fields.one("input", &format!("{} bytes, sha256 {}", tool.bytes, shown(&tool.sha256)));
         }
+        Call::Land(landing) => fields.one("layer", landing.layer.as_str()),
         Call::File(_) | Call::Apply(_) | Call::Fetch(_) => {}
     }
     for (label, aspect) in [("writes", PartKind::Write), ("reads", PartKind::Read), ("hosts", PartKind::Host)]
@@ -352,6 +353,7 @@ fn same(call: &Call) -> &'static str {
         Call::File(FileCall::Write { .. }) => "the same file with the same content",
         Call::File(_) => "the same operation on the same path",
         Call::Apply(_) => "the same changes to the same files",
+        Call::Land(_) => "the same changes of the same layer",
         Call::Flow(FlowCall { request: None, .. }) => "every connection to the same host and port",
         Call::Flow(_) | Call::Fetch(_) => "the same request",
         Call::Tool(_) => "the same tool with the same input",
@@ -387,6 +389,7 @@ fn sentence(call: &Call) -> String {
             format!("May the file `{}` be sent out of the session?", name(path))
         }
         Call::Apply(patch) => format!("May {} files be changed as proposed?", patch.files.len()),
+        Call::Land(landing) => land_sentence(landing),
         Call::Flow(flow) => {
             format!("May something inside the fence reach `{}` at port {}?", word(&flow.host), flow.port)
         }
@@ -396,6 +399,19 @@ fn sentence(call: &Call) -> String {
         Call::Fetch(_) => "May this be fetched for the agent?".to_owned(),
         Call::Tool(tool) => {
             format!("May the agent call the tool `{}`, outside the fence?", word(&tool.name))
+        }
+    }
+}
+
+fn land_sentence(landing: &Landing) -> String {
+    let count = match landing.entries.len() {
+        1 => "1 change".to_owned(),
+        count => format!("{count} changes"),
+    };
+    match landing.action {
+        LandingAction::Commit => format!("May {count} of a layer land in the workspace?"),
+        LandingAction::Undo | LandingAction::ForcedUndo => {
+            format!("May {count} be taken back from the workspace?")
         }
     }
 }

@@ -12,8 +12,9 @@ use ringfence_types::{Backend, Call, LimitName, Outcome};
 
 use super::{Effect, Perform};
 use crate::command_env::{self, RootKind};
+use crate::layer::layer_hint;
 use crate::leaks::{OutputFilter, SinkActions};
-use crate::pipeline::{Admitted, Running, Settled};
+use crate::pipeline::{Admitted, Running, Settled, chain};
 use crate::proxy;
 use crate::quota::{Quota, QuotaState, Room};
 use crate::session::AgentSession;
@@ -32,6 +33,21 @@ impl Effect for ExecEffect {
 
 impl Perform for ExecEffect {
     fn perform(admitted: Admitted<Self>, session: &mut AgentSession<'_>, io: CommandIo<'_>) -> Settled {
+        if let Err(error) = session.begin_layer(admitted.transaction()) {
+            let hint = layer_hint(&error).map(str::to_owned);
+            return admitted.settling().failed(session, chain(&error), hint);
+        }
+        let settled = Self::perform_inside(admitted, session, io);
+        session.end_layer(settled)
+    }
+}
+
+impl ExecEffect {
+    fn perform_inside(
+        admitted: Admitted<Self>,
+        session: &mut AgentSession<'_>,
+        io: CommandIo<'_>,
+    ) -> Settled {
         if let Err(refusal) = session.record_releases(admitted.transaction()) {
             return admitted.settling().refused(session, refusal);
         }

@@ -12,6 +12,7 @@ use ringfence_types::{ByteString, Call, FileCall, PolicyLayer, Refusal, RefusalC
 use sha2::{Digest as _, Sha256};
 
 use super::{Effect, Perform, held_changes};
+use crate::layer::LandingOutcome;
 use crate::leaks::{OutputFilter, SinkActions};
 use crate::pipeline::{Admitted, CallEnd, Running, Settled, chain};
 use crate::quota::Room;
@@ -39,6 +40,8 @@ pub enum EffectOutput {
     Removed,
     /// Every file of a proposal was applied.
     Applied,
+    /// The changes of a layer are in the roots, or out of them.
+    Landed(LandingOutcome),
     Fetched(FetchResponse),
 }
 
@@ -122,6 +125,7 @@ pub(super) fn over_quota(grant: &Authorization, session: &AgentSession<'_>) -> O
     let bytes = match grant.action().call() {
         Call::File(FileCall::Write { bytes, .. }) => *bytes,
         Call::Apply(patch) => patch.files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.bytes)),
+        Call::Land(landing) => landing.bytes(),
         _ => return None,
     };
     Room::of(session, grant.permissions())?.refuse(bytes)

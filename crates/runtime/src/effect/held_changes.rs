@@ -33,7 +33,7 @@ pub(super) fn record(session: &AgentSession<'_>, sandbox: &Sandbox) {
 pub(super) fn before(grant: &Authorization, session: &AgentSession<'_>) -> Result<Option<Before>, CallEnd> {
     match grant.action().call() {
         Call::File(FileCall::Write { .. } | FileCall::Symlink { .. } | FileCall::Move { .. }) => {}
-        Call::Apply(_) => {}
+        Call::Apply(_) | Call::Land(_) => {}
         _ => return Ok(None),
     }
     let writable = grant.permissions().roots.iter().filter(|root| root.access == Access::Write);

@@ -3,7 +3,8 @@
 use ringfence_authz::LeakPolicy;
 use ringfence_ledger::RecordedFinding;
 use ringfence_types::{
-    ByteString, Call, FileCall, LeakAction, Patch, PolicyLayer, Refusal, RefusalCode, RuleId,
+    ByteString, Call, FileCall, IntroducedSecret, Landing, LandingAction, LeakAction, PolicyLayer, Refusal,
+    RefusalCode, RuleId,
 };
 
 use super::{FindingTally, LeakScanner, SinkActions};
@@ -41,8 +42,15 @@ pub(crate) fn judge(
         Some(CallContent::Input(bytes)) => judging.bytes(bytes, "stdin", SinkActions::arguments(rules)),
         None => {}
     }
-    if let Call::Apply(patch) = call {
-        judging.patch(patch, SinkActions::files(rules));
+    match call {
+        Call::Apply(patch) => patch
+            .files
+            .iter()
+            .for_each(|file| judging.introduced(&file.path, &file.secrets, SinkActions::files(rules))),
+        Call::Land(Landing { action: LandingAction::Commit, entries, .. }) => entries
+            .iter()
+            .for_each(|entry| judging.introduced(&entry.path, &entry.secrets, SinkActions::files(rules))),
+        _ => {}
     }
     judging.verdict()
 }
@@ -83,6 +91,9 @@ impl LeakJudge<'_> {
             }
             Call::File(file) => self.text(file.path(), "path", actions),
             Call::Apply(patch) => patch.files.iter().for_each(|file| self.text(&file.path, "path", actions)),
+            Call::Land(landing) => {
+                landing.entries.iter().for_each(|entry| self.text(&entry.path, "path", actions));
+            }
             Call::Flow(flow) => self.text(&ByteString::from(flow.host.as_str()), "host", actions),
             Call::Fetch(fetch) => self.text(&ByteString::from(fetch.url.as_str()), "url", actions),
             Call::Tool(tool) => {
@@ -110,20 +121,18 @@ impl LeakJudge<'_> {
         }
     }
 
-    /// Uses the findings from the time of the proposal. The approver of the patch sees those that may pass.
-    fn patch(&mut self, patch: &Patch, actions: SinkActions) {
-        for file in &patch.files {
-            for brought in &file.secrets {
-                let action = actions.by_rule(&brought.rule);
-                let finding = RecordedFinding {
-                    rule: brought.rule.clone(),
-                    location: self.leaks.text(&format!("{}:{}", file.path.display(), brought.line)),
-                    fingerprint: String::new(),
-                    encoding: None,
-                };
-                if action >= LeakAction::Block {
-                    self.note(action, finding, CallSink::Files);
-                }
+    /// Uses the findings that a proposal or a landing was made with. Its approver sees those that may pass.
+    fn introduced(&mut self, path: &ByteString, secrets: &[IntroducedSecret], actions: SinkActions) {
+        for brought in secrets {
+            let action = actions.by_rule(&brought.rule);
+            let finding = RecordedFinding {
+                rule: brought.rule.clone(),
+                location: self.leaks.text(&format!("{}:{}", path.display(), brought.line)),
+                fingerprint: String::new(),
+                encoding: None,
+            };
+            if action >= LeakAction::Block {
+                self.note(action, finding, CallSink::Files);
             }
         }
     }

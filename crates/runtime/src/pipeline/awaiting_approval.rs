@@ -333,7 +333,11 @@ impl<E: Effect> AwaitingApproval<E> {
                     Err(error) => Brought::Unknown(chain(&error)),
                 }
             }
-            _ => Brought::Nothing,
+            _ => match self.effect.diff(&self.question) {
+                Some(Ok(diff)) => Brought::Changes(diff),
+                Some(Err(error)) => Brought::Unknown(chain(&error)),
+                None => Brought::Nothing,
+            },
         }
     }
 

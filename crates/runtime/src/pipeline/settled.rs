@@ -1,8 +1,8 @@
 use ringfence_ledger::{AppendError, ApprovalDecision, Event, RecordedFinding};
 use ringfence_sandbox::{CommandRunError, ExaminationError};
 use ringfence_types::{
-    ActionFingerprint, ByteString, Call, ExecCall, FetchCall, FileCall, FlowCall, HeldChange, Outcome,
-    Posture, Refusal, StandardInput, ToolCall, TransactionId,
+    ActionFingerprint, ByteString, Call, ExecCall, FetchCall, FileCall, FlowCall, HeldChange, LandedEntry,
+    Landing, Outcome, Posture, Refusal, StandardInput, ToolCall, TransactionId,
 };
 
 use super::context::CallContext;
@@ -389,6 +389,7 @@ pub(crate) fn for_the_record(call: &Call, leaks: &LeakScanner) -> RecordedCall {
         Call::File(file) => Call::File(taken.file(file)),
         // Proposals with a secret in a file name are refused earlier.
         Call::Apply(patch) => Call::Apply(patch.clone()),
+        Call::Land(landing) => Call::Land(taken.landing(landing)),
         Call::Flow(flow) => Call::Flow(FlowCall {
             host: taken.host(&flow.host),
             request: flow.request.as_ref().map(|request| taken.request_to(request, &flow.host)),
@@ -464,6 +465,15 @@ impl RecordRedaction<'_> {
                 FileCall::Symlink { path: path(link), target: self.text(target, || "target".to_owned()) }
             }
         }
+    }
+
+    fn landing(&mut self, landing: &Landing) -> Landing {
+        let entries = landing.entries.iter().map(|entry| LandedEntry {
+            path: self.text(&entry.path, || "path".to_owned()),
+            repository: entry.repository.as_ref().map(|path| self.text(path, || "path".to_owned())),
+            ..entry.clone()
+        });
+        Landing { entries: entries.collect(), ..landing.clone() }
     }
 
     fn fetch(&mut self, fetch: &FetchCall) -> FetchCall {

@@ -7,7 +7,7 @@ mod write;
 use ringfence_types::ByteString;
 
 pub(crate) use read::{fault, read};
-pub(crate) use write::write;
+pub(crate) use write::{hunks, quoted_name, write};
 
 /// The changes of a diff to one file.
 #[derive(Clone, Debug, PartialEq, Eq)]

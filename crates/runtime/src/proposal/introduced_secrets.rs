@@ -11,7 +11,7 @@ use crate::secrets::SecretSet;
 /// Limit of listed findings; more help no reader.
 const MOST: usize = 100;
 /// Rule of a file that was not scanned completely.
-const LIMIT: &str = "scan.limit";
+pub(crate) const LIMIT: &str = "scan.limit";
 
 /// An introduced finding with its fingerprint.
 pub(crate) type IntroducedFinding = (IntroducedSecret, Option<SecretFingerprint>);

@@ -392,6 +392,7 @@ mod tests {
             registry: world.path().join("registry"),
             sweeper: None,
             container: None,
+            layer: None,
         };
         let surveyed = SurveyedRoot {
             path: workspace.clone(),

@@ -12,6 +12,7 @@ use crate::host_sockets::{self, Coverage, Overlays};
 use crate::landlock;
 use crate::launch_sequence::PendingLaunch;
 use crate::launcher;
+use crate::layer_view::{self, LayeredRoots};
 use crate::mount_guard::GuardedPaths;
 use crate::netns::Netfilter;
 use crate::placeholders::{PlaceholderSet, SessionOverlap};
@@ -19,7 +20,7 @@ use crate::plan_compiler::{self, CompileContext};
 use crate::posture::{PostureEvidence, posture};
 use crate::sandbox::{Sandbox, SandboxStartError};
 use crate::spec::{HostView, SandboxSpec};
-use crate::survey::{self, SurveyRoots, SurveyRules, WorkspaceSurvey};
+use crate::survey::{self, RootView, SurveyRoots, SurveyRules, WorkspaceSurvey};
 use crate::sweeper::Sweeper;
 
 /// Starts with everything that the kernel may have, and once more without each part that the launch misses.
@@ -72,15 +73,19 @@ fn start_on(
     let launching = PendingLaunch::begin(launcher, spec.backend, namespaces(spec.net), cgroups)?;
     let surroundings = tracing::trace_span!("survey").in_scope(|| WorkspaceState::look(spec, rules))?;
     let coverage = Coverage::look(spec, overlays).map_err(SandboxStartError::Spawn)?;
+    let layer = LayeredRoots::prepare(spec, &surroundings.survey.roots)?;
     let ground = CompileContext {
         netfilter,
         coverage: Some(&coverage),
+        layer: Some(&layer),
         ..CompileContext::here(landlock_abi, launching.cgroups())
     };
     let plan = tracing::trace_span!("compile")
         .in_scope(|| plan_compiler::native(spec, &surroundings.survey.roots, &ground))
         .map(Zeroizing::new)?;
-    let sealed = tracing::trace_span!("launch", plan = plan.len()).in_scope(|| launching.finish(&plan))?;
+    let sealed = tracing::trace_span!("launch", plan = plan.len())
+        .in_scope(|| launching.finish(&plan))
+        .map_err(|error| layer_view::explained(error, &plan))?;
     let evidence = PostureEvidence {
         spec,
         achieved: sealed.achieved,
@@ -118,7 +123,11 @@ impl WorkspaceState {
         if !matches!(spec.view, HostView::Constructed) {
             return Ok(Self::default());
         }
-        let places = SurveyRoots { open: surveyable(spec).collect(), closed: spec.closed_roots().collect() };
+        let open = surveyable(spec).collect();
+        let places = SurveyRoots { open, closed: spec.closed_roots().collect(), view: RootView::Direct };
+        if spec.layer.is_some() {
+            return Self::look_through_layer(spec, rules, SurveyRoots { view: RootView::Layered, ..places });
+        }
         let all: Vec<PathBuf> = places.open.iter().flat_map(|root| survey::roots(root)).collect();
         // Joined before the survey: what another session holds must not go away in between.
         let mut placeholders = PlaceholderSet::join(&spec.registry, &all)?;
@@ -135,6 +144,24 @@ impl WorkspaceState {
         }
         let remembered = GuardedPaths::of(&survey.roots);
         Ok(Self { survey, placeholders: Some(placeholders), remembered, sweeper: spec.sweeper.clone() })
+    }
+
+    /// No name is held on the host, so that there is nothing to put there and nothing to remove.
+    fn look_through_layer(
+        spec: &SandboxSpec,
+        rules: &dyn SurveyRules,
+        places: SurveyRoots<'_>,
+    ) -> Result<Self, SandboxStartError> {
+        let mut survey = survey::survey_all(&places, rules)?;
+        for root in &mut survey.roots {
+            if is_writable(spec, &root.path) {
+                survey.notes.extend(layer_view::note_of_owner(&root.path));
+            } else {
+                root.view = RootView::Direct;
+            }
+        }
+        let remembered = GuardedPaths::of(&survey.roots);
+        Ok(Self { survey, placeholders: None, remembered, sweeper: None })
     }
 }
 
@@ -197,6 +224,7 @@ mod tests {
             registry: world.join("registry"),
             sweeper: None,
             container: None,
+            layer: None,
         }
     }
 

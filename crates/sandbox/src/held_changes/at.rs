@@ -44,6 +44,11 @@ pub fn before(roots: &[PathBuf], outside: &[PathBuf]) -> Result<Before, SurveyEr
 }
 
 impl Before {
+    /// What becomes of these paths, and of what is below them, is meant.
+    pub fn approve(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
+        self.places.fixed.extend(paths);
+    }
+
     /// Makes ineffective what is there now and was not before.
     pub fn after(self) -> After {
         let cleared = self.places.clear();

@@ -55,8 +55,12 @@ impl CoveredPaths {
         Self { fixed, seen, hooks_of_user: survey.hooks_of_user.clone() }
     }
 
-    /// The directories that commands can write to. A git directory elsewhere is as writable as the workspace it belongs to.
+    /// The directories that commands can write to. A git directory elsewhere is as writable as the workspace it belongs to. Through a
+    /// layer they write to none: what they make is judged when it lands.
     fn writable(&self, spec: &SandboxSpec) -> Vec<PathBuf> {
+        if spec.layer.is_some() {
+            return Vec::new();
+        }
         let declared = |path: &Path| spec.roots.iter().find(|root| root.path.as_path() == path);
         let mut roots: Vec<PathBuf> = spec
             .roots
@@ -124,6 +128,9 @@ impl Watch {
     /// Writes down what is there. Nothing may run yet.
     pub(crate) fn begin(spec: &SandboxSpec, covered: CoveredPaths) -> Result<Self, WatchError> {
         let roots = covered.writable(spec);
+        if roots.is_empty() {
+            return Ok(Self::of(Places::default(), None));
+        }
         let mut grounds = Vec::with_capacity(roots.len());
         let mut candidates = Vec::with_capacity(roots.len());
         for root in &roots {
@@ -153,15 +160,19 @@ impl Watch {
         let known = of_host(&places, ExaminationMode::Strictest)?;
         let record = Record::of(&places, known).map_err(WatchError::Journal)?;
         let journal = others.begin(&record).map_err(WatchError::Journal)?;
+        Ok(Self::of(places, Some(journal)))
+    }
+
+    fn of(places: Places, journal: Option<Journal>) -> Self {
         let shared = WatchShared {
             places,
-            journal: Mutex::new(Some(journal)),
+            journal: Mutex::new(journal),
             state: Mutex::default(),
             changed: Condvar::new(),
             turn: Mutex::default(),
             reporter: OnceLock::new(),
         };
-        Ok(Self { shared: Arc::new(shared), thread: Mutex::default() })
+        Self { shared: Arc::new(shared), thread: Mutex::default() }
     }
 
     /// Who is told of each change when it is found. What was found before is told now.
@@ -179,6 +190,9 @@ impl Watch {
 
     /// A command is about to run.
     pub(crate) fn enter(&self) -> io::Result<()> {
+        if self.shared.places.grounds.is_empty() {
+            return Ok(());
+        }
         let mut state = self.shared.state();
         state.running += 1;
         state.dirty = true;

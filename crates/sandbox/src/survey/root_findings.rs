@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::seek::Candidate;
-use super::{AbsentName, PlaceholderKind, SurveyError, SurveyedRoot};
+use super::{AbsentName, PlaceholderKind, RootView, SurveyError, SurveyedRoot};
 
 /// Longest path, root included, that a mount can be placed on.
 const MAX_PATH: usize = 4095;
@@ -182,6 +182,16 @@ impl RootFindings {
         Ok(closed)
     }
 
+    /// Leaves what must not be read, and lets go of what must not be changed.
+    pub(super) fn hide_only(&mut self) {
+        let Self { protected, held, held_links, open, links, absent, pins, root_held, .. } = self;
+        for set in [protected, held, held_links, open, links, pins] {
+            set.clear();
+        }
+        absent.clear();
+        *root_held = false;
+    }
+
     /// How many mounts are needed now.
     pub(super) fn mounts(&self) -> Result<usize, TooManyNames> {
         Ok(self.mounted()?.len())
@@ -232,11 +242,14 @@ impl RootFindings {
         held.chain(links).chain(self.absent.keys()).chain(self.rewritten.keys())
     }
 
-    pub(super) fn finish(mut self, root: &Path) -> Result<SurveyedRoot, SurveyError> {
+    pub(super) fn finish(mut self, root: &Path, view: RootView) -> Result<SurveyedRoot, SurveyError> {
         self.drop_hidden();
         self.drop_covered();
         let read_only = self.with_exceptions();
-        let pins = self.all_pins(&read_only);
+        let pins = match view {
+            RootView::Direct => self.all_pins(&read_only),
+            RootView::Layered => BTreeSet::new(),
+        };
         let surveyed = SurveyedRoot {
             path: root.to_owned(),
             masks: shallow_first(self.masks),
@@ -253,6 +266,7 @@ impl RootFindings {
                 .collect(),
             pins: shallow_first(pins),
             rewritten: self.rewritten.into_iter().collect(),
+            view,
         };
         check_lengths(&surveyed)?;
         Ok(surveyed)

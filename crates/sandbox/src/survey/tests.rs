@@ -562,7 +562,7 @@ fn a_module_that_names_another_checkout_gives_nothing() {
 }
 
 fn open<'p>(paths: &[&'p Path]) -> SurveyRoots<'p> {
-    SurveyRoots { open: paths.to_vec(), closed: Vec::new() }
+    SurveyRoots { open: paths.to_vec(), ..SurveyRoots::default() }
 }
 
 /// In every root that it would be reached through, with the other names of what is in it.
@@ -573,7 +573,8 @@ fn a_closed_part_is_masked_as_a_whole() {
     fs::hard_link(bench.root().join("w/part/deep/file"), bench.root().join("w/alias")).unwrap();
     let (outer, inner) = (bench.root().join("w"), bench.root().join("w/part"));
     let (deep, one) = (inner.join("deep"), outer.join("one"));
-    let places = SurveyRoots { open: vec![&inner, &outer], closed: vec![&deep, &one] };
+    let places =
+        SurveyRoots { open: vec![&inner, &outer], closed: vec![&deep, &one], view: RootView::Direct };
     let survey = super::survey_all(&places, &TestRules).unwrap();
     let [first, second] = &survey.roots[..] else { panic!("{survey:?}") };
     assert_eq!((&first.path, &first.masks), (&inner, &paths(&[".env", "deep"])));
@@ -773,4 +774,29 @@ fn name_is_hidden(path: &Path) -> bool {
 /// Device and inode of what a path leads to.
 fn file_id(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Everything may be changed in a copy-on-write view, and nothing that is hidden may be read.
+#[test]
+fn a_layered_root_needs_mounts_for_what_is_hidden_alone() {
+    let bench = Bench::new();
+    bench.repository("").write("conf/.env", "A").write(".envrc", "x");
+    bench.git("", &["config", "remote.origin.url", "https://user:hunter2@example.invalid/x"]);
+    let root = bench.root();
+    let places = SurveyRoots { open: vec![&root], ..SurveyRoots::default() };
+    let direct = survey_all(&places, &TestRules).unwrap().roots.remove(0);
+    let held = [&direct.protected, &direct.pins];
+    assert!(held.iter().all(|list| !list.is_empty()) && !direct.absent.is_empty());
+    let places = SurveyRoots { view: RootView::Layered, ..places };
+    let layered = survey_all(&places, &TestRules).unwrap().roots.remove(0);
+    assert_eq!((&layered.masks, &layered.rewritten), (&direct.masks, &direct.rewritten));
+    assert_eq!(layered.rewritten.len(), 1);
+    let only = SurveyedRoot {
+        path: layered.path.clone(),
+        masks: paths(&["conf/.env"]),
+        rewritten: layered.rewritten.clone(),
+        view: RootView::Layered,
+        ..SurveyedRoot::default()
+    };
+    assert_eq!(layered, only);
 }

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Access, Backend, ByteString, HostRestriction, IntroducedSecret, LimitCeilings, NetMode, PatchedFile,
-    ToolCall, Way,
+    Access, Backend, ByteString, EntryKind, HostRestriction, IntroducedSecret, LandingAction, LimitCeilings,
+    NetMode, PatchedFile, ToolCall, TransactionId, Way,
 };
 
 fn exec(argv: &[&str]) -> Call {
@@ -149,6 +149,27 @@ fn patches() -> impl Strategy<Value = Call> {
     few(file).prop_map(|files| Call::Apply(Patch { files }))
 }
 
+fn landings() -> impl Strategy<Value = Call> {
+    let kind = prop::sample::select(vec![EntryKind::File, EntryKind::Directory]);
+    let state =
+        || {
+            let digest = prop::option::of(word());
+            prop::option::of(
+                (kind.clone(), 0..2_u32, digest, 0..2_u64)
+                    .prop_map(|(kind, mode, sha256, bytes)| LandedState { kind, mode, sha256, bytes }),
+            )
+        };
+    let secret = (word(), 0..2_u64).prop_map(|(rule, line)| IntroducedSecret { rule, line });
+    let entry = (bytes(), state(), state(), prop::option::of(bytes()), few(secret)).prop_map(
+        |(path, before, after, repository, secrets)| LandedEntry { path, before, after, repository, secrets },
+    );
+    let layer = prop::sample::select(vec!['0', '1'])
+        .prop_map(|digit| TransactionId::parse(&format!("tx_{}", digit.to_string().repeat(24))).unwrap());
+    let action = prop::sample::select(LandingAction::ALL);
+    (layer, action, few(entry))
+        .prop_map(|(layer, action, entries)| Call::Land(Landing { layer, action, entries }))
+}
+
 fn fetches() -> impl Strategy<Value = FetchCall> {
     let by = prop::sample::select(vec![FetchOrigin::Ringfence, FetchOrigin::Agent]);
     (word(), word(), by).prop_map(|(method, url, by)| FetchCall { method, url, by })
@@ -167,7 +188,7 @@ fn others() -> impl Strategy<Value = Call> {
 }
 
 fn acts() -> impl Strategy<Value = (Call, Vec<Root>)> {
-    (prop_oneof![4 => execs(), 1 => files(), 1 => patches(), 1 => others()], roots())
+    (prop_oneof![4 => execs(), 1 => files(), 1 => patches(), 1 => landings(), 1 => others()], roots())
 }
 
 fn encoded(call: &Call, roots: &[Root]) -> Vec<u8> {

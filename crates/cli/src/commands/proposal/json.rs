@@ -207,7 +207,7 @@ fn of_files(files: &[PatchedFile]) -> String {
 }
 
 /// Line by line, with everything that a terminal would interpret as a visible escape.
-pub(super) fn diff(diff: &[u8], style: TextStyle) {
+pub(crate) fn diff(diff: &[u8], style: TextStyle) {
     for line in diff.split_inclusive(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let shown = style.spelled(ByteString::from(line).display());

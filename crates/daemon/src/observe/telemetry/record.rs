@@ -77,6 +77,7 @@ pub(crate) fn tool(call: &Call) -> &str {
         Call::File(FileCall::Remove { .. }) => "remove_file",
         Call::File(FileCall::Send { .. }) => "send_file",
         Call::Apply(_) => "apply",
+        Call::Land(_) => "land",
         Call::Flow(_) => "connect",
         Call::Fetch(_) => "fetch",
         Call::Tool(tool) => &tool.name,

@@ -173,6 +173,7 @@ fn start(session: &AgentSession<'_>, permissions: &CallPermissions) -> Result<Fe
             continue;
         }
         let mut spec = spec(session, permissions, *backend);
+        spec.layer = session.layer_source();
         spec.files.extend(ca.as_deref().map(bundle));
         let mut retries = StartRetries::new();
         let started = loop {
@@ -233,6 +234,7 @@ fn refusal_of(error: &SandboxStartError) -> Option<Refusal> {
             UnsupportedFeature::HeldLink => (RefusalCode::Path, RuleId::PathHeldLink),
             UnsupportedFeature::Root => (RefusalCode::Path, RuleId::RootBackend),
             UnsupportedFeature::WholeMachine => (RefusalCode::Profile, RuleId::ProfileBackend),
+            UnsupportedFeature::Layer => (RefusalCode::Path, RuleId::LayerUnsupported),
         },
         SandboxStartError::Survey(SurveyError::TooLong { .. }) => (RefusalCode::Path, RuleId::PathTooLong),
         _ => return None,
@@ -321,10 +323,11 @@ fn own_state(state_dir: &Path, config_dir: &Path) -> Vec<PathBuf> {
         "approvals",
         "salt",
         "proposals",
+        "layers",
         "identity",
     ];
     // A missing directory cannot be covered, and one that the command creates would influence the next run.
-    for directory in ["placeholders", "approvals", "proposals", "identity"] {
+    for directory in ["placeholders", "approvals", "proposals", "layers", "identity"] {
         make_private(&state_dir.join(directory));
     }
     make_private(config_dir);
@@ -380,5 +383,6 @@ pub(crate) fn spec(
             _ => None,
         },
         container: session.container.as_ref().map(|chosen| chosen.spec.clone()),
+        layer: None,
     }
 }

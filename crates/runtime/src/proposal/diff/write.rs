@@ -8,7 +8,7 @@ const CONTEXT: u32 = 3;
 
 /// The section of one file in git's format. `None`: no file.
 pub(crate) fn write(path: &ByteString, base: Option<&[u8]>, result: Option<&[u8]>) -> Vec<u8> {
-    let (old, new) = (quoted(b"a/", path), quoted(b"b/", path));
+    let (old, new) = (quoted_name(b"a/", path), quoted_name(b"b/", path));
     let mut out = [b"diff --git ", old.as_slice(), b" ", &new, b"\n"].concat();
     match (base, result) {
         (None, Some(_)) => out.extend_from_slice(b"new file mode 100644\n"),
@@ -22,10 +22,21 @@ pub(crate) fn write(path: &ByteString, base: Option<&[u8]>, result: Option<&[u8]
     let side = |name: Vec<u8>, there: bool| if there { name } else { b"/dev/null".to_vec() };
     out.extend_from_slice(&[b"--- ", side(old, base.is_some()).as_slice(), b"\n"].concat());
     out.extend_from_slice(&[b"+++ ", side(new, result.is_some()).as_slice(), b"\n"].concat());
-    for group in groups(&before, &after) {
-        group.write(&before, &after, &mut out);
-    }
+    write_hunks(&before, &after, &mut out);
     out
+}
+
+/// The hunks between two contents, without a header.
+pub(crate) fn hunks(base: &[u8], result: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_hunks(&lines(Some(base)), &lines(Some(result)), &mut out);
+    out
+}
+
+fn write_hunks(before: &[&[u8]], after: &[&[u8]], out: &mut Vec<u8>) {
+    for group in groups(before, after) {
+        group.write(before, after, out);
+    }
 }
 
 fn lines(content: Option<&[u8]>) -> Vec<&[u8]> {
@@ -99,7 +110,7 @@ fn push(sign: u8, lines: &[&[u8]], out: &mut Vec<u8>) {
 }
 
 /// A name in git's format, quoted if it contains special bytes.
-fn quoted(prefix: &[u8], path: &ByteString) -> Vec<u8> {
+pub(crate) fn quoted_name(prefix: &[u8], path: &ByteString) -> Vec<u8> {
     let plain = |byte: &u8| byte.is_ascii() && !byte.is_ascii_control() && *byte != b'"' && *byte != b'\\';
     if path.as_slice().iter().all(plain) {
         return [prefix, path.as_slice()].concat();

@@ -1,0 +1,9 @@
+//! Layers on real directories. Uppers are made by hand, as overlayfs would, or by overlayfs itself.
+
+mod bench;
+mod conflicts;
+mod crash;
+mod landing;
+mod overlay;
+mod space;
+mod store;

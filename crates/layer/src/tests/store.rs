@@ -1,0 +1,107 @@
+//! The store: names, locks, lists, limits.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::time::Duration;
+
+use super::bench::{Bench, land};
+use crate::{LayerError, LayerState, LayerStore, PruneLimits};
+
+#[test]
+fn names_are_words() {
+    let bench = Bench::new();
+    for id in ["", ".", "..", "a/b", "../x", ".journals", "a b", "ü", &"x".repeat(101)] {
+        assert!(matches!(bench.store.create(id), Err(LayerError::BadId { .. })), "{id}");
+        assert!(matches!(bench.store.open_layer(id), Err(LayerError::BadId { .. })), "{id}");
+    }
+    assert!(matches!(bench.store.open_layer("tx_none"), Err(LayerError::Unknown { .. })));
+    drop(bench.store.create("tx_one").unwrap());
+    assert!(matches!(bench.store.create("tx_one"), Err(LayerError::Exists { .. })));
+}
+
+#[test]
+fn a_layer_has_one_process() {
+    let bench = Bench::new();
+    let layer = bench.store.create("tx_one").unwrap();
+    assert!(matches!(bench.store.open_layer("tx_one"), Err(LayerError::InUse { .. })));
+    assert!(bench.store.list().unwrap()[0].in_use);
+    drop(layer);
+    assert!(!bench.store.list().unwrap()[0].in_use);
+    bench.store.open_layer("tx_one").unwrap();
+}
+
+#[test]
+fn a_store_that_others_can_enter_is_refused() {
+    let bench = Bench::new();
+    let place = bench.state.path().join("open");
+    fs::create_dir(&place).unwrap();
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(matches!(LayerStore::open(&place), Err(LayerError::NotPrivate { .. })));
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o700)).unwrap();
+    LayerStore::open(&place).unwrap();
+    symlink(&place, bench.state.path().join("link")).unwrap();
+    assert!(matches!(LayerStore::open(&bench.state.path().join("link")), Err(LayerError::NotPrivate { .. })));
+}
+
+#[test]
+fn a_root_is_no_link() {
+    let bench = Bench::new();
+    symlink(&bench.root, bench.project.path().join("link")).unwrap();
+    let mut layer = bench.store.create("tx_one").unwrap();
+    assert!(layer.add_root(&bench.project.path().join("link")).is_err());
+    assert!(layer.add_root(&bench.project.path().join("missing")).is_err());
+    assert_eq!(layer.roots(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn the_newest_layer_is_listed_first() {
+    let bench = Bench::new();
+    for id in ["tx_b", "tx_a", "tx_c"] {
+        let mut layer = bench.store.create(id).unwrap();
+        layer.add_root(&bench.root).unwrap();
+    }
+    fs::create_dir(bench.store.path().join("no-record")).unwrap();
+    let list = bench.store.list().unwrap();
+    let ids: Vec<&str> = list.iter().map(|summary| summary.id.as_str()).collect();
+    assert_eq!(ids, ["tx_c", "tx_a", "tx_b"]);
+    assert_eq!(list[0].roots, std::slice::from_ref(&bench.root));
+    assert_eq!(list[0].state, LayerState::Open);
+}
+
+#[test]
+fn old_and_large_layers_are_pruned_and_waiting_ones_stay() {
+    let bench = Bench::new();
+    bench.host().file("a", "x".repeat(1000));
+    for id in ["tx_1", "tx_2", "tx_wait"] {
+        let mut layer = bench.store.create(id).unwrap();
+        let mount = layer.add_root(&bench.root).unwrap();
+        fs::write(mount.upper.join("a"), id.repeat(1000)).unwrap();
+        layer.close_view().unwrap();
+        if id != "tx_wait" {
+            land(&mut layer);
+        }
+    }
+    let nothing = bench.store.prune(&PruneLimits::default()).unwrap();
+    assert_eq!(nothing.removed, Vec::<String>::new());
+    let day = Some(Duration::from_secs(86_400));
+    let young = PruneLimits { landed_age: day, pending_age: day, bytes: Some(1 << 30) };
+    assert_eq!(bench.store.prune(&young).unwrap().removed, Vec::<String>::new());
+    let open = bench.store.open_layer("tx_1").unwrap();
+    let small = PruneLimits { bytes: Some(0), ..PruneLimits::default() };
+    assert_eq!(bench.store.prune(&small).unwrap().removed, ["tx_2"]);
+    drop(open);
+    assert_eq!(bench.store.prune(&small).unwrap().removed, ["tx_1"]);
+    let old = PruneLimits { pending_age: Some(Duration::ZERO), ..PruneLimits::default() };
+    assert_eq!(bench.store.prune(&old).unwrap().removed, ["tx_wait"]);
+    assert_eq!(fs::read_dir(bench.store.path()).unwrap().count(), 2, "journals and the lock");
+}
+
+#[test]
+fn a_record_of_another_version_is_refused() {
+    let bench = Bench::new();
+    drop(bench.store.create("tx_one").unwrap());
+    let path = bench.store.path().join("tx_one/layer.json");
+    let text = fs::read_to_string(&path).unwrap().replace("\"version\":1", "\"version\":2");
+    fs::write(&path, text).unwrap();
+    assert!(matches!(bench.store.open_layer("tx_one"), Err(LayerError::Unreadable { .. })));
+}
