@@ -502,8 +502,8 @@ impl PlaceholderEntry {
     }
 }
 
-/// A file that has its content before it has its name: one without it is no placeholder to anybody, so that a session which is
-/// killed in between would leave it for ever.
+/// A file that has its content before it has its name: no session takes an empty file for a placeholder, so one that
+/// a killed session left would stay for ever.
 fn make_whole(parent: &OwnedFd, name: &OsStr, content: &[u8]) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     let file = rustix::fs::openat(parent, ".", flags, Mode::from_raw_mode(0o644))?;

@@ -209,7 +209,7 @@ fn reaches_the_caller(evidence: &PostureEvidence<'_>) -> bool {
 
 fn env(evidence: &PostureEvidence<'_>) -> ControlLevel {
     let by = "cleared environment".to_owned();
-    // A cover over the sensitive roots takes a user namespace, out of which nobody looks into a process.
+    // A cover over the sensitive roots takes a user namespace, and a process in it cannot look into one outside.
     let is_covered =
         matches!(&evidence.spec.view, HostView::WholeMachine { hidden, .. } if !hidden.is_empty());
     if !reaches_the_caller(evidence) || is_covered {

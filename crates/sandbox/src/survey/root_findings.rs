@@ -518,7 +518,7 @@ mod tests {
         let mut all = chains(1900);
         assert_eq!(all.shorten(root).len(), 400, "closed where it becomes too deep");
         assert!(!all.thin_out(MOST_MOUNTS, &BTreeSet::new()).unwrap().is_empty());
-        let surveyed = all.finish(root).unwrap();
+        let surveyed = all.finish(root, RootView::Direct).unwrap();
         assert!(surveyed.masks.iter().all(|mask| mask.components().count() <= DEEPEST));
         assert_eq!(surveyed.masks.len(), 400, "each is hidden by itself or with what is around it");
         assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
