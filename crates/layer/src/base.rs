@@ -7,12 +7,12 @@ use rustix::io::Errno;
 use rustix::time::ClockId;
 
 use crate::attributes::OverlayMarks;
-use crate::beneath::Tree;
+use crate::beneath::HeldTree;
 use crate::change::EntryTime;
 use crate::landing::ConflictReason;
 use crate::record::BaseEntry;
 use crate::stamp::Stamp;
-use crate::walk::Candidate;
+use crate::walk::UpperCandidate;
 
 /// Before a view is mounted. KERNEL: a change right after it may have an earlier time, by one tick; it is also before the first look
 /// of the call, which then works on its result.
@@ -22,7 +22,12 @@ pub(crate) fn now() -> EntryTime {
 }
 
 /// Judges one entry when the view is closed.
-pub(crate) fn of(candidate: &Candidate, opened: EntryTime, upper: &Tree, host: &Tree) -> BaseEntry {
+pub(crate) fn of(
+    candidate: &UpperCandidate,
+    opened: EntryTime,
+    upper: &HeldTree,
+    host: &HeldTree,
+) -> BaseEntry {
     let Some(found) = &candidate.host else { return of_nothing(candidate, opened, upper, host) };
     let merged =
         found.is_directory() && candidate.upper.as_ref().is_some_and(|upper| upper.stamp.is_directory());
@@ -34,7 +39,7 @@ pub(crate) fn of(candidate: &Candidate, opened: EntryTime, upper: &Tree, host: &
 
 /// An entry that was copied up and is missing on the host: either it was renamed inside, or the host removed it or a directory
 /// above it. The times of what is left above tell.
-fn of_nothing(candidate: &Candidate, opened: EntryTime, upper: &Tree, host: &Tree) -> BaseEntry {
+fn of_nothing(candidate: &UpperCandidate, opened: EntryTime, upper: &HeldTree, host: &HeldTree) -> BaseEntry {
     let mut missing = candidate.path.as_path();
     loop {
         let above = missing.parent().unwrap_or(Path::new(""));
@@ -50,7 +55,7 @@ fn of_nothing(candidate: &Candidate, opened: EntryTime, upper: &Tree, host: &Tre
     }
 }
 
-fn is_copied_up(path: &Path, upper: &Tree) -> bool {
+fn is_copied_up(path: &Path, upper: &HeldTree) -> bool {
     let opened = match upper.directory(path) {
         Err(Errno::NOTDIR) => upper.file(path),
         opened => opened,

@@ -16,13 +16,13 @@ const TRIES: usize = 64;
 
 /// A directory that is held open, and works on names below it.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct HeldTree {
     fd: OwnedFd,
     /// For messages.
     path: PathBuf,
 }
 
-impl Tree {
+impl HeldTree {
     /// A root: no part of its canonical path may have become a link.
     pub(crate) fn root(path: &Path) -> Result<Self, LayerError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

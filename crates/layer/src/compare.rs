@@ -9,12 +9,12 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::attributes::{self, OverlayMarks};
-use crate::beneath::Tree;
+use crate::beneath::HeldTree;
 use crate::change::{ChangeKind, EntryState, LayerChange, RefusedEntry, UnlandableReason};
 use crate::digest::DigestCache;
 use crate::error::LayerError;
 use crate::stamp::Stamp;
-use crate::walk::{Candidate, UpperContents, UpperEntry};
+use crate::walk::{UpperCandidate, UpperContents, UpperEntry};
 
 /// A change with what was seen of it.
 #[derive(Clone, Debug)]
@@ -46,8 +46,8 @@ impl JudgedKind {
 
 pub(crate) struct Comparer<'a> {
     pub(crate) root: &'a ByteString,
-    pub(crate) upper: &'a Tree,
-    pub(crate) host: &'a Tree,
+    pub(crate) upper: &'a HeldTree,
+    pub(crate) host: &'a HeldTree,
     pub(crate) digests: &'a DigestCache,
 }
 
@@ -95,7 +95,7 @@ impl Comparer<'_> {
         Ok(comparison)
     }
 
-    fn judge(&self, candidate: &Candidate) -> Result<Verdict, LayerError> {
+    fn judge(&self, candidate: &UpperCandidate) -> Result<Verdict, LayerError> {
         let path = &candidate.path;
         let Some(upper) = &candidate.upper else {
             let there = candidate.host.is_some();
@@ -161,7 +161,7 @@ impl Comparer<'_> {
         })
     }
 
-    fn attributes(&self, tree: &Tree, path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, LayerError> {
+    fn attributes(&self, tree: &HeldTree, path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, LayerError> {
         match tree.file(path).and_then(|file| attributes::visible(file.as_fd())) {
             Ok(found) => Ok(found),
             // The content was the same a moment ago: the host has just removed or locked it.
@@ -180,8 +180,8 @@ impl Comparer<'_> {
         OverlayMarks::of(opened.as_fd())
     }
 
-    fn change(&self, candidate: Candidate, judged: JudgedKind) -> Result<ComparedChange, LayerError> {
-        let Candidate { path, upper, host } = candidate;
+    fn change(&self, candidate: UpperCandidate, judged: JudgedKind) -> Result<ComparedChange, LayerError> {
+        let UpperCandidate { path, upper, host } = candidate;
         let before = self.state(self.host, &path, host.as_ref())?;
         let mut after = self.state(self.upper, &path, upper.as_ref().map(|upper| &upper.stamp))?;
         if let Some(after) = &mut after
@@ -202,7 +202,7 @@ impl Comparer<'_> {
 
     fn state(
         &self,
-        tree: &Tree,
+        tree: &HeldTree,
         path: &Path,
         stamp: Option<&Stamp>,
     ) -> Result<Option<EntryState>, LayerError> {
@@ -210,7 +210,7 @@ impl Comparer<'_> {
         Ok(Some(stamp.state(self.digest(tree, path, stamp)?)))
     }
 
-    fn digest(&self, tree: &Tree, path: &Path, stamp: &Stamp) -> Result<Option<String>, LayerError> {
+    fn digest(&self, tree: &HeldTree, path: &Path, stamp: &Stamp) -> Result<Option<String>, LayerError> {
         self.digests.of(tree, path, stamp).map_err(|errno| tree.failed("read", path, errno))
     }
 }

@@ -15,12 +15,12 @@ use crate::stamp::Stamp;
 
 /// A name in an open directory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct EntryPlace<'a> {
     pub(crate) directory: BorrowedFd<'a>,
     pub(crate) name: &'a OsStr,
 }
 
-impl Place<'_> {
+impl EntryPlace<'_> {
     pub(crate) fn stamp(&self) -> Result<Option<Stamp>, Errno> {
         let stat = crate::beneath::stat_at(self.directory, self.name)?;
         Ok(stat.map(|stat| Stamp::of(&stat)))
@@ -48,7 +48,7 @@ impl Place<'_> {
 
 /// Copies a file, a link, or a directory without its entries. `mode` is what the copy gets; directories get it last, when their
 /// entries are in them.
-pub(crate) fn copy(from: Place<'_>, to: Place<'_>, mode: u32) -> Result<Stamp, Errno> {
+pub(crate) fn copy(from: EntryPlace<'_>, to: EntryPlace<'_>, mode: u32) -> Result<Stamp, Errno> {
     let source = from.stamp()?.ok_or(Errno::NOENT)?;
     match source.kind() {
         EntryKind::File => copy_file(from, to, &source, mode)?,
@@ -59,7 +59,7 @@ pub(crate) fn copy(from: Place<'_>, to: Place<'_>, mode: u32) -> Result<Stamp, E
     to.stamp()?.ok_or(Errno::NOENT)
 }
 
-fn copy_file(from: Place<'_>, to: Place<'_>, source: &Stamp, mode: u32) -> Result<(), Errno> {
+fn copy_file(from: EntryPlace<'_>, to: EntryPlace<'_>, source: &Stamp, mode: u32) -> Result<(), Errno> {
     let mut old = File::from(from.open(OFlags::RDONLY)?);
     let create = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(to.directory, to.name, create, Mode::RUSR | Mode::WUSR)?;
@@ -115,7 +115,7 @@ fn copy_range(old: &mut File, new: &mut File, length: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn copy_link(from: Place<'_>, to: Place<'_>, source: &Stamp) -> Result<(), Errno> {
+fn copy_link(from: EntryPlace<'_>, to: EntryPlace<'_>, source: &Stamp) -> Result<(), Errno> {
     let target = rustix::fs::readlinkat(from.directory, from.name, Vec::new())?;
     rustix::fs::symlinkat(target.as_c_str(), to.directory, to.name)?;
     let owner = Some(Uid::from_raw(source.owner));
@@ -127,7 +127,7 @@ fn copy_link(from: Place<'_>, to: Place<'_>, source: &Stamp) -> Result<(), Errno
     rustix::fs::utimensat(to.directory, to.name, &times(source.modified), AtFlags::SYMLINK_NOFOLLOW)
 }
 
-fn copy_directory(from: Place<'_>, to: Place<'_>, source: &Stamp) -> Result<(), Errno> {
+fn copy_directory(from: EntryPlace<'_>, to: EntryPlace<'_>, source: &Stamp) -> Result<(), Errno> {
     rustix::fs::mkdirat(to.directory, to.name, Mode::RWXU)?;
     let new = to.open(OFlags::RDONLY | OFlags::DIRECTORY)?;
     give(new.as_fd(), source)?;
@@ -165,7 +165,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::beneath::Tree;
+    use crate::beneath::HeldTree;
 
     #[test]
     fn holes_stay_holes_and_bytes_stay_bytes() {
@@ -175,8 +175,8 @@ mod tests {
         file.write_all(b"middle").unwrap();
         file.set_len(32 << 20).unwrap();
         file.sync_all().unwrap();
-        let tree = Tree::private(dir.path()).unwrap();
-        let place = |name: &'static str| Place { directory: tree.fd(), name: OsStr::new(name) };
+        let tree = HeldTree::private(dir.path()).unwrap();
+        let place = |name: &'static str| EntryPlace { directory: tree.fd(), name: OsStr::new(name) };
         copy(place("old"), place("new"), 0o640).unwrap();
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
         assert!(fs::read(&old).unwrap() == fs::read(&new).unwrap());

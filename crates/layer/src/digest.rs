@@ -10,25 +10,25 @@ use ringfence_types::{EntryKind, hex};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use crate::beneath::{Tree, name_of};
+use crate::beneath::{HeldTree, name_of};
 use crate::change::EntryTime;
 use crate::stamp::Stamp;
 
 /// INVARIANT: a digest is found again only for the same inode with the same time of its last change, which no program can set.
 #[derive(Debug, Default)]
 pub(crate) struct DigestCache {
-    found: Mutex<HashMap<DigestKey, String>>,
+    found: Mutex<HashMap<StampKey, String>>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct DigestKey {
+struct StampKey {
     device: u64,
     inode: u64,
     bytes: u64,
     changed: EntryTime,
 }
 
-impl DigestKey {
+impl StampKey {
     fn of(stamp: &Stamp) -> Self {
         Self { device: stamp.device, inode: stamp.inode, bytes: stamp.bytes, changed: stamp.changed }
     }
@@ -36,11 +36,11 @@ impl DigestKey {
 
 impl DigestCache {
     /// `None`: the entry has no content, it cannot be read, or it is gone.
-    pub(crate) fn of(&self, tree: &Tree, path: &Path, stamp: &Stamp) -> Result<Option<String>, Errno> {
+    pub(crate) fn of(&self, tree: &HeldTree, path: &Path, stamp: &Stamp) -> Result<Option<String>, Errno> {
         if !matches!(stamp.kind(), EntryKind::File | EntryKind::Link) {
             return Ok(None);
         }
-        let key = DigestKey::of(stamp);
+        let key = StampKey::of(stamp);
         if let Ok(found) = self.found.lock()
             && let Some(digest) = found.get(&key)
         {
@@ -55,7 +55,7 @@ impl DigestCache {
         };
         // What changed while it was read is read again next time.
         let after = tree.stat(path)?.map(|stat| Stamp::of(&stat));
-        if after.is_some_and(|after| DigestKey::of(&after) == key)
+        if after.is_some_and(|after| StampKey::of(&after) == key)
             && let Ok(mut found) = self.found.lock()
         {
             found.insert(key, digest.clone());
@@ -64,7 +64,7 @@ impl DigestCache {
     }
 }
 
-fn read(tree: &Tree, path: &Path, stamp: &Stamp) -> Result<String, Errno> {
+fn read(tree: &HeldTree, path: &Path, stamp: &Stamp) -> Result<String, Errno> {
     if stamp.kind() == EntryKind::Link {
         let target = rustix::fs::readlinkat(tree.parent(path)?, name_of(path)?, Vec::new())?;
         return Ok(digest(target.as_bytes()));
@@ -98,7 +98,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, "one").unwrap();
-        let tree = Tree::private(dir.path()).unwrap();
+        let tree = HeldTree::private(dir.path()).unwrap();
         let cache = DigestCache::default();
         let of = || {
             let stamp = Stamp::of(&tree.stat(Path::new("file")).unwrap().unwrap());

@@ -10,19 +10,19 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::{Tree, is_whiteout, name_of};
+use crate::beneath::{HeldTree, is_whiteout, name_of};
 use crate::change::{ChangeSide, LayerChange, RefusedEntry};
 use crate::compare::{ComparedChange, Comparison};
-use crate::copy::{Place, copy};
+use crate::copy::{EntryPlace, copy};
 use crate::error::LayerError;
 use crate::journal::{LandingPhase, PhaseJournal};
 use crate::layer::Layer;
 use crate::opaque::whiteout;
-use crate::plan::{LandingPlan, Placement, PlannedEntry, Staging, place_beside, planned, relaxed};
+use crate::plan::{LandingPlan, Placement, PlannedEntry, SlotStaging, place_beside, planned, relaxed};
 use crate::record::{self, BaseEntry};
 use crate::remove::remove_tree;
 use crate::stamp::Stamp;
-use crate::transfer::{LandingDirectory, OpenRoot, Transfer, directory_of, make_directories};
+use crate::transfer::{LandingDirectory, LayerRoot, Transfer, directory_of, make_directories};
 use crate::{base, fault};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,7 +189,7 @@ impl Layer {
         make_directories(self.path(), landing)?;
         let names: Vec<ByteString> = roots.iter().map(|root| root.path.clone()).collect();
         let placements: Vec<Placement> = roots.iter().map(|root| root.placement).collect();
-        let hosts: Vec<&Tree> = roots.iter().map(|root| &root.host).collect();
+        let hosts: Vec<&HeldTree> = roots.iter().map(|root| &root.host).collect();
         let mut entries = planned(changes, &names, &placements, landing);
         place_beside(&mut entries, &hosts, &placements, self.id())?;
         entries.iter_mut().for_each(|entry| mark_recent(entry, LandingDirection::Land));
@@ -201,7 +201,7 @@ impl Layer {
 
     fn select(
         &self,
-        roots: &[OpenRoot],
+        roots: &[LayerRoot],
         selection: &LandingSelection,
     ) -> Result<SelectedChanges, LayerError> {
         let mut selected = SelectedChanges::default();
@@ -241,7 +241,7 @@ impl Layer {
     /// Writes the plan down. From here on a dead process is noticed.
     pub(crate) fn begin<'a>(
         &self,
-        roots: &'a [OpenRoot],
+        roots: &'a [LayerRoot],
         landing: u32,
         direction: LandingDirection,
         plan: LandingPlan,
@@ -493,7 +493,7 @@ pub(crate) struct LandedPlace {
 
 /// A landing with its journal written.
 pub(crate) struct LandingTransfer<'a> {
-    roots: &'a [OpenRoot],
+    roots: &'a [LayerRoot],
     directory: LandingDirectory,
     journal: PhaseJournal,
     plan: LandingPlan,
@@ -571,12 +571,12 @@ fn keep_before_image(transfer: &Transfer<'_>, entry: &PlannedEntry, landing: u32
 fn set_aside(
     transfer: &Transfer<'_>,
     entry: &PlannedEntry,
-    slot: Place<'_>,
+    slot: EntryPlace<'_>,
     landing: u32,
 ) -> Result<(), LayerError> {
     let failed = |errno| LayerError::io("keep what was at", &entry.change.absolute(), errno);
     let name = aside_name(entry, landing);
-    let aside = Place { directory: transfer.directory.aside.fd(), name: &name };
+    let aside = EntryPlace { directory: transfer.directory.aside.fd(), name: &name };
     let Some(found) = slot.stamp().map_err(failed)? else { return Ok(()) };
     if entry.beside.is_none() {
         let moved = rustix::fs::renameat(slot.directory, slot.name, aside.directory, aside.name);
@@ -608,12 +608,12 @@ fn finish_landed(transfer: &Transfer<'_>, entry: &PlannedEntry) -> Result<(), La
     if entry.change.after.is_none() {
         return remove_whiteout(root, entry.path()).map_err(failed);
     }
-    if !matches!(entry.staging, Staging::Link | Staging::Copy) {
+    if !matches!(entry.staging, SlotStaging::Link | SlotStaging::Copy) {
         return Ok(());
     }
     let parent = root.upper.parent(entry.path()).map_err(failed)?;
-    let upper = Place { directory: parent.as_fd(), name: name_of(entry.path()).map_err(failed)? };
-    if entry.staging == Staging::Link {
+    let upper = EntryPlace { directory: parent.as_fd(), name: name_of(entry.path()).map_err(failed)? };
+    if entry.staging == SlotStaging::Link {
         let found = upper.stamp().map_err(failed)?;
         let same = found.zip(entry.incoming.as_ref()).is_some_and(|(found, ours)| found.is_same_inode(ours));
         return if same { upper.remove().map_err(failed) } else { Ok(()) };
@@ -627,7 +627,7 @@ fn finish_landed(transfer: &Transfer<'_>, entry: &PlannedEntry) -> Result<(), La
 }
 
 /// The host has nothing there: what it makes there later is its own. An entry of a deleted directory has no whiteout.
-fn remove_whiteout(root: &OpenRoot, path: &Path) -> Result<(), Errno> {
+fn remove_whiteout(root: &LayerRoot, path: &Path) -> Result<(), Errno> {
     let there = root.upper.stat(path)?.is_some_and(|stat| is_whiteout(&stat));
     if !there {
         return Ok(());
@@ -643,7 +643,7 @@ fn finish_undone(transfer: &Transfer<'_>, entry: &PlannedEntry, landing: u32) ->
     let failed = |errno| LayerError::io("clean up after", &entry.change.absolute(), errno);
     let root = transfer.root(entry)?;
     let slot = transfer.slot(entry)?;
-    let back = |from: Place<'_>| {
+    let back = |from: EntryPlace<'_>| {
         let parent = root.upper.parent(entry.path())?;
         let name = name_of(entry.path())?;
         match rustix::fs::renameat_with(from.directory, from.name, &parent, name, RenameFlags::NOREPLACE) {
@@ -655,7 +655,7 @@ fn finish_undone(transfer: &Transfer<'_>, entry: &PlannedEntry, landing: u32) ->
         let slot = slot.place();
         match (entry.as_landed, entry.staging) {
             (false, _) => set_aside(transfer, entry, slot, landing)?,
-            (true, Staging::Link) if entry.beside.is_none() => back(slot).map_err(failed)?,
+            (true, SlotStaging::Link) if entry.beside.is_none() => back(slot).map_err(failed)?,
             (true, _) => transfer.remove_slot(entry, slot).map_err(failed)?,
         }
         fault::point();
@@ -667,9 +667,9 @@ fn finish_undone(transfer: &Transfer<'_>, entry: &PlannedEntry, landing: u32) ->
             Err(errno) => return Err(failed(errno)),
         }
     }
-    if entry.staging == Staging::Copy {
+    if entry.staging == SlotStaging::Copy {
         let name = Transfer::kept_name(entry);
-        back(Place { directory: transfer.directory.copied.fd(), name: &name }).map_err(failed)?;
+        back(EntryPlace { directory: transfer.directory.copied.fd(), name: &name }).map_err(failed)?;
     }
     Ok(())
 }

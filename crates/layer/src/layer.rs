@@ -19,17 +19,17 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::{Tree, chmod_held, name_of};
+use crate::beneath::{HeldTree, chmod_held, name_of};
 use crate::change::{ChangeSide, EntryContent, LayerChange, LayerChanges};
 use crate::compare::{Comparer, Comparison};
 use crate::copy::times;
 use crate::digest::DigestCache;
 use crate::error::LayerError;
 use crate::opaque::make_explicit;
-use crate::record::{LayerRecord, RootBase, RootRecord};
+use crate::record::{LayerRecord, LayerRootRecord, RootBase};
 use crate::remove::remove_tree;
 use crate::stamp::Stamp;
-use crate::transfer::{OpenRoot, placement};
+use crate::transfer::{LayerRoot, placement};
 use crate::walk::{Walk, needed, unreadable};
 use crate::{attributes, base, record};
 
@@ -103,7 +103,7 @@ impl Layer {
     /// Prepares a mount over a root, which must be a canonical path. A root that the layer has gets another work directory.
     pub fn add_root(&mut self, root: &Path) -> Result<LayerMount, LayerError> {
         let opened = base::now();
-        let host = Tree::root(root)?;
+        let host = HeldTree::root(root)?;
         let known = self.record.roots.iter().position(|known| known.path.as_path() == root);
         let number = known.unwrap_or(self.record.roots.len());
         let (upper, directory) = (self.upper_path(number), self.root_path(number));
@@ -113,7 +113,7 @@ impl Layer {
             make(&upper)?;
             dress(&upper, &host)?;
             let path = ByteString::from(root);
-            self.record.roots.push(RootRecord { path, opened, mounts: 0 });
+            self.record.roots.push(LayerRootRecord { path, opened, mounts: 0 });
         } else {
             self.restore_modes(number)?;
         }
@@ -193,15 +193,15 @@ impl Layer {
             .position(|root| root.path == change.root)
             .ok_or_else(|| LayerError::UnknownRoot { path: change.root.as_path().to_owned() })?;
         if let Some(place) = self.landed_place(change, side) {
-            let kept = Tree::private(&place.directory)?;
+            let kept = HeldTree::private(&place.directory)?;
             if let Some(content) = read_content(&kept, Path::new(&place.name), limit)? {
                 return Ok(Some(content));
             }
         }
         let host = side == ChangeSide::Before || change.landed.is_some();
         let tree = match host {
-            true => Tree::root(change.root.as_path())?,
-            false => Tree::private(&self.upper_path(number))?,
+            true => HeldTree::root(change.root.as_path())?,
+            false => HeldTree::private(&self.upper_path(number))?,
         };
         read_content(&tree, path, limit)
     }
@@ -223,18 +223,18 @@ impl Layer {
         }
     }
 
-    pub(crate) fn open_roots(&self) -> Result<Vec<OpenRoot>, LayerError> {
-        let layer = Tree::private(&self.path)?;
-        let open = |(number, root): (usize, &RootRecord)| {
-            let host = Tree::root(root.path.as_path())?;
-            let upper = Tree::private(&self.upper_path(number))?;
+    pub(crate) fn open_roots(&self) -> Result<Vec<LayerRoot>, LayerError> {
+        let layer = HeldTree::private(&self.path)?;
+        let open = |(number, root): (usize, &LayerRootRecord)| {
+            let host = HeldTree::root(root.path.as_path())?;
+            let upper = HeldTree::private(&self.upper_path(number))?;
             let placement = placement(&layer, &host)?;
-            Ok(OpenRoot { path: root.path.clone(), upper, host, placement })
+            Ok(LayerRoot { path: root.path.clone(), upper, host, placement })
         };
         self.record.roots.iter().enumerate().map(open).collect()
     }
 
-    pub(crate) fn compare(&self, number: usize, root: &OpenRoot) -> Result<Comparison, LayerError> {
+    pub(crate) fn compare(&self, number: usize, root: &LayerRoot) -> Result<Comparison, LayerError> {
         let known = self.base(number)?;
         let contents = Walk { upper: &root.upper, host: &root.host, modes: &known.modes }.run()?;
         let comparer =
@@ -265,7 +265,7 @@ impl Layer {
     }
 
     /// Looks at what still waits, and writes the record.
-    pub(crate) fn refresh(&mut self, roots: &[OpenRoot]) -> Result<(), LayerError> {
+    pub(crate) fn refresh(&mut self, roots: &[LayerRoot]) -> Result<(), LayerError> {
         let mut waiting = false;
         for (number, root) in roots.iter().enumerate() {
             waiting |= !self.compare(number, root)?.changes.is_empty();
@@ -295,7 +295,7 @@ impl Layer {
     }
 
     /// Gives the owner the right to read what a command locked, and writes down how it was first.
-    fn make_readable(&self, number: usize, upper: &Tree) -> Result<(), LayerError> {
+    fn make_readable(&self, number: usize, upper: &HeldTree) -> Result<(), LayerError> {
         if rustix::process::geteuid().is_root() {
             return Ok(());
         }
@@ -325,7 +325,7 @@ impl Layer {
         if known.modes.is_empty() {
             return Ok(());
         }
-        let upper = Tree::private(&self.upper_path(number))?;
+        let upper = HeldTree::private(&self.upper_path(number))?;
         let mut modes: Vec<_> = known.modes.drain().collect();
         modes.sort_by(|(one, _), (other, _)| other.cmp(one));
         for (path, mode) in modes {
@@ -351,7 +351,7 @@ struct HeldEntry {
     stamp: Stamp,
 }
 
-fn held(tree: &Tree, path: &Path) -> Result<HeldEntry, LayerError> {
+fn held(tree: &HeldTree, path: &Path) -> Result<HeldEntry, LayerError> {
     let open = || {
         let parent = tree.parent(path)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -370,7 +370,7 @@ fn make(directory: &Path) -> Result<(), LayerError> {
 }
 
 /// KERNEL: the top of a view has the owner, permissions, times and attributes of the upper, not of the root.
-fn dress(upper: &Path, host: &Tree) -> Result<(), LayerError> {
+fn dress(upper: &Path, host: &HeldTree) -> Result<(), LayerError> {
     let failed = |errno| LayerError::io("prepare", upper, errno);
     let stamp = Stamp::of(&rustix::fs::fstat(host.fd()).map_err(failed)?);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -390,7 +390,7 @@ fn dress(upper: &Path, host: &Tree) -> Result<(), LayerError> {
     rustix::fs::utimensat(CWD, upper, &times(stamp.modified), AtFlags::SYMLINK_NOFOLLOW).map_err(failed)
 }
 
-fn read_content(tree: &Tree, path: &Path, limit: u64) -> Result<Option<EntryContent>, LayerError> {
+fn read_content(tree: &HeldTree, path: &Path, limit: u64) -> Result<Option<EntryContent>, LayerError> {
     let failed = |errno| tree.failed("read", path, errno);
     let Some(stat) = tree.stat(path).map_err(failed)? else { return Ok(None) };
     let stamp = Stamp::of(&stat);

@@ -11,7 +11,7 @@ use rustix::fs::{Dir, FileType, Mode, XattrFlags};
 use rustix::io::Errno;
 
 use crate::attributes::{self, OverlayMarks};
-use crate::beneath::{Tree, file_type, name_of, names, stat_at};
+use crate::beneath::{HeldTree, file_type, name_of, names, stat_at};
 use crate::error::LayerError;
 use crate::fault;
 
@@ -19,7 +19,7 @@ const OPAQUE: &str = "user.overlay.opaque";
 
 /// INVARIANT: at any moment the view would show the same: directories below become opaque first, then whiteouts come, and the mark
 /// goes last.
-pub(crate) fn make_explicit(upper: &Tree, host: &Tree) -> Result<(), LayerError> {
+pub(crate) fn make_explicit(upper: &HeldTree, host: &HeldTree) -> Result<(), LayerError> {
     let mut pending = vec![PathBuf::new()];
     while let Some(path) = pending.pop() {
         match make_directory_explicit(upper, host, &path) {
@@ -34,7 +34,7 @@ pub(crate) fn make_explicit(upper: &Tree, host: &Tree) -> Result<(), LayerError>
     Ok(())
 }
 
-fn make_directory_explicit(upper: &Tree, host: &Tree, path: &Path) -> Result<(), Errno> {
+fn make_directory_explicit(upper: &HeldTree, host: &HeldTree, path: &Path) -> Result<(), Errno> {
     let above = upper.directory(path)?;
     let marks = OverlayMarks::of(above.as_fd())?;
     if !marks.opaque {
@@ -60,7 +60,7 @@ fn make_directory_explicit(upper: &Tree, host: &Tree, path: &Path) -> Result<(),
 }
 
 /// Makes what overlayfs leaves for an entry that was deleted. Something that is there stays.
-pub(crate) fn whiteout(upper: &Tree, path: &Path) -> Result<(), Errno> {
+pub(crate) fn whiteout(upper: &HeldTree, path: &Path) -> Result<(), Errno> {
     let parent = upper.parent(path)?;
     match rustix::fs::mknodat(parent, name_of(path)?, FileType::CharacterDevice, Mode::empty(), 0) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -68,7 +68,7 @@ pub(crate) fn whiteout(upper: &Tree, path: &Path) -> Result<(), Errno> {
     }
 }
 
-fn directories(upper: &Tree, path: &Path) -> Result<Vec<PathBuf>, Errno> {
+fn directories(upper: &HeldTree, path: &Path) -> Result<Vec<PathBuf>, Errno> {
     let mut found = Vec::new();
     let directory = upper.directory(path)?;
     for entry in Dir::read_from(&directory)? {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ringfence_types::{ByteString, EntryKind};
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::Tree;
+use crate::beneath::HeldTree;
 use crate::change::{ChangeKind, EntryState, LandedSlot, LayerChange, RefusedEntry};
 use crate::compare::ComparedChange;
 use crate::error::LayerError;
@@ -29,7 +29,7 @@ pub(crate) struct PlannedEntry {
     pub(crate) root: usize,
     /// With its slot.
     pub(crate) change: LayerChange,
-    pub(crate) staging: Staging,
+    pub(crate) staging: SlotStaging,
     /// `None`: the slot is in the layer.
     pub(crate) beside: Option<BesideSlot>,
     /// What is in the slot before the exchange. `None`: nothing, or it is known once it is staged.
@@ -43,7 +43,7 @@ pub(crate) struct PlannedEntry {
 /// How an entry of the upper comes into its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Staging {
+pub(crate) enum SlotStaging {
     /// Nothing is staged.
     Nothing,
     /// A second name of the same file: no bytes move, and the upper keeps its own name until the landing is complete.
@@ -144,7 +144,7 @@ fn planned_entry(
     let mut entry = PlannedEntry {
         root,
         change,
-        staging: Staging::Nothing,
+        staging: SlotStaging::Nothing,
         beside: None,
         incoming: None,
         outgoing: host,
@@ -154,11 +154,11 @@ fn planned_entry(
         && !entry.is_mode_only()
     {
         entry.staging = match upper.stamp.kind() {
-            EntryKind::Directory => Staging::Directory,
-            _ if placement == Placement::Beside || upper.relaxed || escaped => Staging::Copy,
-            _ => Staging::Link,
+            EntryKind::Directory => SlotStaging::Directory,
+            _ if placement == Placement::Beside || upper.relaxed || escaped => SlotStaging::Copy,
+            _ => SlotStaging::Link,
         };
-        entry.incoming = (entry.staging == Staging::Link).then_some(upper.stamp);
+        entry.incoming = (entry.staging == SlotStaging::Link).then_some(upper.stamp);
     }
     entry
 }
@@ -166,7 +166,7 @@ fn planned_entry(
 /// Chooses the slots of roots on other file systems: in the deepest directory that is there before and after.
 pub(crate) fn place_beside(
     entries: &mut [PlannedEntry],
-    hosts: &[&Tree],
+    hosts: &[&HeldTree],
     placements: &[Placement],
     layer: &str,
 ) -> Result<(), LayerError> {
@@ -199,7 +199,7 @@ pub(crate) fn place_beside(
 /// The directories that their owner cannot work in: root can work in all.
 pub(crate) fn relaxed(
     entries: &[PlannedEntry],
-    hosts: &[&Tree],
+    hosts: &[&HeldTree],
 ) -> Result<Vec<RelaxedDirectory>, LayerError> {
     let caller = rustix::process::geteuid();
     if caller.is_root() {

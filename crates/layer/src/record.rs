@@ -27,7 +27,7 @@ pub(crate) struct LayerRecord {
     pub(crate) id: String,
     pub(crate) created: EntryTime,
     pub(crate) state: LayerState,
-    pub(crate) roots: Vec<RootRecord>,
+    pub(crate) roots: Vec<LayerRootRecord>,
     /// What landed and was not undone, the oldest first.
     pub(crate) landings: Vec<u32>,
     pub(crate) next_landing: u32,
@@ -35,7 +35,7 @@ pub(crate) struct LayerRecord {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct RootRecord {
+pub(crate) struct LayerRootRecord {
     pub(crate) path: ByteString,
     /// When its first view was opened.
     pub(crate) opened: EntryTime,

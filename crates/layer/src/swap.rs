@@ -9,7 +9,7 @@ use rustix::fs::{OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::beneath::is_empty;
-use crate::copy::Place;
+use crate::copy::EntryPlace;
 use crate::landing::ConflictReason;
 use crate::stamp::Stamp;
 use crate::{digest, fault};
@@ -39,8 +39,8 @@ impl From<Errno> for SwapError {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Swap<'a> {
     /// Or why there is no such directory any more: what was done in it before is done.
-    pub(crate) host: Result<Place<'a>, Errno>,
-    pub(crate) slot: Place<'a>,
+    pub(crate) host: Result<EntryPlace<'a>, Errno>,
+    pub(crate) slot: EntryPlace<'a>,
     /// What is in the slot before.
     pub(crate) incoming: Option<&'a Stamp>,
     /// What the host has before.
@@ -124,7 +124,8 @@ impl Swap<'_> {
         let Some(digest) = &wanted.digest else { return Ok(true) };
         match self.slot.open(OFlags::RDONLY) {
             Ok(file) => Ok(digest::of_file(&mut File::from(file))? == *digest),
-            Err(Errno::LOOP) => Ok(true),
+            // A link, or a file that its owner cannot read: their times have to do.
+            Err(Errno::LOOP | Errno::ACCESS) => Ok(true),
             Err(errno) => Err(errno),
         }
     }
@@ -151,7 +152,7 @@ impl Swap<'_> {
     }
 }
 
-fn rename(from: Place<'_>, to: Place<'_>, flags: RenameFlags) -> Result<(), Errno> {
+fn rename(from: EntryPlace<'_>, to: EntryPlace<'_>, flags: RenameFlags) -> Result<(), Errno> {
     rustix::fs::renameat_with(from.directory, from.name, to.directory, to.name, flags)
 }
 
@@ -162,17 +163,17 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::beneath::Tree;
+    use crate::beneath::HeldTree;
 
     struct Bench {
         dir: tempfile::TempDir,
-        tree: Tree,
+        tree: HeldTree,
     }
 
     impl Bench {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let tree = Tree::private(dir.path()).unwrap();
+            let tree = HeldTree::private(dir.path()).unwrap();
             Self { dir, tree }
         }
 
@@ -190,7 +191,7 @@ mod tests {
         }
 
         fn swap<'a>(&'a self, incoming: Option<&'a Stamp>, outgoing: Option<&'a Stamp>) -> Swap<'a> {
-            let place = |name| Place { directory: self.tree.fd(), name: OsStr::new(name) };
+            let place = |name| EntryPlace { directory: self.tree.fd(), name: OsStr::new(name) };
             Swap { host: Ok(place("host")), slot: place("slot"), incoming, outgoing }
         }
     }

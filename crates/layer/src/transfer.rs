@@ -11,22 +11,22 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::{Tree, chmod_held, name_of};
+use crate::beneath::{HeldTree, chmod_held, name_of};
 use crate::change::ChangeKind;
-use crate::copy::{Place, copy, times};
+use crate::copy::{EntryPlace, copy, times};
 use crate::error::LayerError;
 use crate::landing::{ConflictReason, LandingDirection};
-use crate::plan::{LandingPlan, Placement, PlannedEntry, RelaxedDirectory, Staging};
+use crate::plan::{LandingPlan, Placement, PlannedEntry, RelaxedDirectory, SlotStaging};
 use crate::stamp::Stamp;
 use crate::swap::{Swap, SwapError};
 use crate::{attributes, fault, record};
 
 /// A root of the layer with its upper, both held open.
 #[derive(Debug)]
-pub(crate) struct OpenRoot {
+pub(crate) struct LayerRoot {
     pub(crate) path: ByteString,
-    pub(crate) upper: Tree,
-    pub(crate) host: Tree,
+    pub(crate) upper: HeldTree,
+    pub(crate) host: HeldTree,
     pub(crate) placement: Placement,
 }
 
@@ -35,20 +35,20 @@ pub(crate) struct OpenRoot {
 pub(crate) struct LandingDirectory {
     pub(crate) path: PathBuf,
     /// Slots, and after the landing the before-images.
-    pub(crate) kept: Tree,
+    pub(crate) kept: HeldTree,
     /// The entries of the upper that were copied.
-    pub(crate) copied: Tree,
+    pub(crate) copied: HeldTree,
     /// Versions of the host that were in the way.
-    pub(crate) aside: Tree,
+    pub(crate) aside: HeldTree,
 }
 
 impl LandingDirectory {
     pub(crate) fn open(layer: &Path, landing: u32) -> Result<Self, LayerError> {
         let path = directory_of(layer, landing);
         Ok(Self {
-            kept: Tree::private(&path.join("kept"))?,
-            copied: Tree::private(&path.join("copied"))?,
-            aside: Tree::private(&layer.join("aside"))?,
+            kept: HeldTree::private(&path.join("kept"))?,
+            copied: HeldTree::private(&path.join("copied"))?,
+            aside: HeldTree::private(&layer.join("aside"))?,
             path,
         })
     }
@@ -62,12 +62,12 @@ pub(crate) fn directory_of(layer: &Path, landing: u32) -> PathBuf {
 #[derive(Debug, Serialize, Deserialize)]
 struct StagedEntry {
     number: u32,
-    staging: Staging,
+    staging: SlotStaging,
     incoming: Option<Stamp>,
 }
 
 pub(crate) struct Transfer<'a> {
-    pub(crate) roots: &'a [OpenRoot],
+    pub(crate) roots: &'a [LayerRoot],
     pub(crate) directory: &'a LandingDirectory,
     pub(crate) direction: LandingDirection,
     pub(crate) plan: LandingPlan,
@@ -83,9 +83,9 @@ pub(crate) struct OpenSlot<'a> {
 }
 
 impl OpenSlot<'_> {
-    pub(crate) fn place(&self) -> Place<'_> {
+    pub(crate) fn place(&self) -> EntryPlace<'_> {
         let directory = self.beside.as_ref().map_or(self.kept, |fd| fd.as_fd());
-        Place { directory, name: &self.name }
+        EntryPlace { directory, name: &self.name }
     }
 }
 
@@ -102,7 +102,7 @@ struct HeldParent {
 }
 
 impl<'a> Transfer<'a> {
-    pub(crate) fn root(&self, entry: &PlannedEntry) -> Result<&'a OpenRoot, LayerError> {
+    pub(crate) fn root(&self, entry: &PlannedEntry) -> Result<&'a LayerRoot, LayerError> {
         let path = entry.change.root.as_path();
         self.roots.get(entry.root).ok_or_else(|| LayerError::UnknownRoot { path: path.to_owned() })
     }
@@ -194,34 +194,35 @@ impl<'a> Transfer<'a> {
     fn stage_landing(
         &self,
         entry: &PlannedEntry,
-        slot: Place<'_>,
+        slot: EntryPlace<'_>,
         copies: &mut HashMap<StagedInode, PlannedEntry>,
     ) -> Result<SlotContent, Errno> {
         let Some(root) = self.roots.get(entry.root) else { return Err(Errno::INVAL) };
         if entry.beside.is_some() && entry.outgoing.is_some() {
             let parent = root.host.parent(entry.path())?;
             let name = Self::kept_name(entry);
-            let kept = Place { directory: self.directory.kept.fd(), name: &name };
+            let kept = EntryPlace { directory: self.directory.kept.fd(), name: &name };
             let mode = entry.outgoing.as_ref().map_or(0, Stamp::permissions);
-            copy(Place { directory: parent.as_fd(), name: name_of(entry.path())? }, kept, mode)?;
+            copy(EntryPlace { directory: parent.as_fd(), name: name_of(entry.path())? }, kept, mode)?;
             fault::point();
         }
-        if entry.staging == Staging::Nothing {
-            return Ok(SlotContent { staging: Staging::Nothing, incoming: None });
+        if entry.staging == SlotStaging::Nothing {
+            return Ok(SlotContent { staging: SlotStaging::Nothing, incoming: None });
         }
         let parent = root.upper.parent(entry.path())?;
-        let upper = Place { directory: parent.as_fd(), name: name_of(entry.path())? };
-        if entry.staging == Staging::Link {
+        let upper = EntryPlace { directory: parent.as_fd(), name: name_of(entry.path())? };
+        if entry.staging == SlotStaging::Link {
             match link(upper, slot, entry) {
                 Ok(()) => {
-                    return Ok(SlotContent { staging: Staging::Link, incoming: entry.incoming.clone() });
+                    return Ok(SlotContent { staging: SlotStaging::Link, incoming: entry.incoming.clone() });
                 }
                 // A file that may not be changed, or that has too many names.
                 Err(Errno::ACCESS | Errno::PERM | Errno::MLINK) => {}
                 Err(errno) => return Err(errno),
             }
         }
-        let staging = if entry.staging == Staging::Directory { Staging::Directory } else { Staging::Copy };
+        let staging =
+            if entry.staging == SlotStaging::Directory { SlotStaging::Directory } else { SlotStaging::Copy };
         let incoming = self.copy_upper(entry, upper, slot, copies)?;
         Ok(SlotContent { staging, incoming: Some(incoming) })
     }
@@ -230,8 +231,8 @@ impl<'a> Transfer<'a> {
     fn copy_upper(
         &self,
         entry: &PlannedEntry,
-        upper: Place<'_>,
-        slot: Place<'_>,
+        upper: EntryPlace<'_>,
+        slot: EntryPlace<'_>,
         copies: &mut HashMap<StagedInode, PlannedEntry>,
     ) -> Result<Stamp, Errno> {
         let mode = entry.change.after.as_ref().map_or(0, |after| after.mode);
@@ -253,13 +254,13 @@ impl<'a> Transfer<'a> {
         Ok(stamp)
     }
 
-    fn stage_undo(&self, entry: &PlannedEntry, slot: Place<'_>) -> Result<SlotContent, Errno> {
+    fn stage_undo(&self, entry: &PlannedEntry, slot: EntryPlace<'_>) -> Result<SlotContent, Errno> {
         let staging = entry.staging;
         let Some(before) = &entry.change.before else {
             return Ok(SlotContent { staging, incoming: None });
         };
         let name = Self::kept_name(entry);
-        let kept = Place { directory: self.directory.kept.fd(), name: &name };
+        let kept = EntryPlace { directory: self.directory.kept.fd(), name: &name };
         let incoming = match entry.beside {
             Some(_) => Some(copy(kept, slot, before.mode)?),
             None => Some(kept.stamp()?.ok_or(Errno::NOENT)?),
@@ -287,7 +288,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// Removes what is in a slot. Beside its target it may be in a directory that has its last permissions already.
-    pub(crate) fn remove_slot(&self, entry: &PlannedEntry, slot: Place<'_>) -> Result<(), Errno> {
+    pub(crate) fn remove_slot(&self, entry: &PlannedEntry, slot: EntryPlace<'_>) -> Result<(), Errno> {
         let removed = slot.remove();
         let Some(beside) = &entry.beside else { return removed };
         if removed != Err(Errno::ACCESS) {
@@ -367,7 +368,7 @@ impl<'a> Transfer<'a> {
             Err(_) => return Err(SwapError::Failed(Errno::INVAL)),
         };
         run(Swap {
-            host: parent.map(|directory| Place { directory, name }),
+            host: parent.map(|directory| EntryPlace { directory, name }),
             slot: slot.place(),
             incoming: entry.incoming.as_ref(),
             outgoing: entry.outgoing.as_ref(),
@@ -520,12 +521,12 @@ struct StagedInode {
 }
 
 struct SlotContent {
-    staging: Staging,
+    staging: SlotStaging,
     incoming: Option<Stamp>,
 }
 
 impl LastParent {
-    fn open(&mut self, root: &OpenRoot, entry: &PlannedEntry) -> Result<BorrowedFd<'_>, Errno> {
+    fn open(&mut self, root: &LayerRoot, entry: &PlannedEntry) -> Result<BorrowedFd<'_>, Errno> {
         let path = entry.path().parent().ok_or(Errno::INVAL)?;
         let known = self.held.as_ref().is_some_and(|held| held.root == entry.root && held.path == path);
         if !known {
@@ -537,7 +538,7 @@ impl LastParent {
 }
 
 /// Gives a file of the upper a second name in the slot, without what overlayfs wrote on it.
-fn link(upper: Place<'_>, slot: Place<'_>, entry: &PlannedEntry) -> Result<(), Errno> {
+fn link(upper: EntryPlace<'_>, slot: EntryPlace<'_>, entry: &PlannedEntry) -> Result<(), Errno> {
     let is_file = entry.incoming.as_ref().is_some_and(|incoming| incoming.kind() == EntryKind::File);
     if is_file && entry.change.kind != ChangeKind::Deleted {
         attributes::strip(upper.open(OFlags::RDONLY)?.as_fd())?;
@@ -547,8 +548,8 @@ fn link(upper: Place<'_>, slot: Place<'_>, entry: &PlannedEntry) -> Result<(), E
 }
 
 /// Whether entries can be moved between the layer and a root.
-pub(crate) fn placement(layer: &Tree, host: &Tree) -> Result<Placement, LayerError> {
-    let device = |tree: &Tree| {
+pub(crate) fn placement(layer: &HeldTree, host: &HeldTree) -> Result<Placement, LayerError> {
+    let device = |tree: &HeldTree| {
         rustix::fs::fstat(tree.fd())
             .map(|stat| stat.st_dev)
             .map_err(|errno| tree.failed("look at", Path::new(""), errno))

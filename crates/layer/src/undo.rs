@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ringfence_types::{ByteString, EntryKind};
 use rustix::io::Errno;
 
-use crate::beneath::{Tree, chmod_held, names};
+use crate::beneath::{HeldTree, chmod_held, names};
 use crate::error::LayerError;
 use crate::landing::{
     ConflictReason, LandingConflict, LandingDirection, LandingTurn, LaterChanges, SetAsideEntry, UndoOutcome,
@@ -16,7 +16,7 @@ use crate::landing::{
 use crate::layer::Layer;
 use crate::plan::{LandingPlan, Placement, PlannedEntry, place_beside, relaxed};
 use crate::stamp::Stamp;
-use crate::transfer::OpenRoot;
+use crate::transfer::LayerRoot;
 
 /// The host's side of a landed entry.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Layer {
 
     fn undo_landings(
         &mut self,
-        roots: &[OpenRoot],
+        roots: &[LayerRoot],
         landings: Vec<(u32, LandingPlan)>,
         later: LaterChanges,
     ) -> Result<UndoOutcome, LayerError> {
@@ -70,7 +70,7 @@ impl Layer {
     /// What the host changed after it landed. Where an entry landed twice, the last one counts.
     fn later_changes(
         &self,
-        roots: &[OpenRoot],
+        roots: &[LayerRoot],
         landings: &[(u32, LandingPlan)],
     ) -> Result<Vec<LandingConflict>, LayerError> {
         let entries = || landings.iter().flat_map(|(_, plan)| &plan.entries);
@@ -93,7 +93,7 @@ impl Layer {
         Ok(found)
     }
 
-    fn host_side(&self, host: &Tree, entry: &PlannedEntry) -> Result<HostSide, LayerError> {
+    fn host_side(&self, host: &HeldTree, entry: &PlannedEntry) -> Result<HostSide, LayerError> {
         let present = present(host, entry)?;
         if entry.is_mode_only() {
             let mode = |state: &Option<crate::EntryState>| state.as_ref().map(|state| state.mode);
@@ -123,8 +123,10 @@ impl Layer {
             .digests()
             .of(host, entry.path(), &found)
             .map_err(|errno| host.failed("read", entry.path(), errno))?;
+        // What cannot be read is told by its times.
+        let same_content = digest == after.digest || (same && digest.is_none());
         let equal = found.kind() == after.kind
-            && digest == after.digest
+            && same_content
             && (found.permissions() == after.mode || after.kind == EntryKind::Link);
         Ok(if equal { HostSide::AsLanded } else { HostSide::Later(ConflictReason::ChangedOnHost) })
     }
@@ -135,7 +137,7 @@ impl Layer {
 
     fn undo_landing(
         &mut self,
-        roots: &[OpenRoot],
+        roots: &[LayerRoot],
         landing: u32,
         plan: LandingPlan,
         report: &mut UndoReport,
@@ -162,7 +164,7 @@ impl Layer {
             entries.push(entry);
         }
         let placements: Vec<Placement> = roots.iter().map(|root| root.placement).collect();
-        let hosts: Vec<&Tree> = roots.iter().map(|root| &root.host).collect();
+        let hosts: Vec<&HeldTree> = roots.iter().map(|root| &root.host).collect();
         place_beside(&mut entries, &hosts, &placements, self.id())?;
         let relaxed = relaxed(&entries, &hosts)?;
         let aside: Vec<PlannedEntry> = entries.iter().filter(|entry| is_set_aside(entry)).cloned().collect();
@@ -189,7 +191,7 @@ struct LockedDirectory {
 }
 
 /// Gives the owner the right to look into directories that landed without it.
-fn enter_locked(roots: &[OpenRoot], plans: &[LandingPlan]) -> Result<Vec<LockedDirectory>, LayerError> {
+fn enter_locked(roots: &[LayerRoot], plans: &[LandingPlan]) -> Result<Vec<LockedDirectory>, LayerError> {
     let mut opened = Vec::new();
     let caller = rustix::process::geteuid();
     let entries = plans.iter().rev().flat_map(|plan| &plan.entries);
@@ -231,14 +233,14 @@ impl LandedPath {
     }
 }
 
-fn present(host: &Tree, entry: &PlannedEntry) -> Result<Option<Stamp>, LayerError> {
+fn present(host: &HeldTree, entry: &PlannedEntry) -> Result<Option<Stamp>, LayerError> {
     let found = host.stat(entry.path()).map_err(|errno| host.failed("look at", entry.path(), errno))?;
     Ok(found.map(|stat| Stamp::of(&stat)))
 }
 
 /// The entries of a directory that landed which did not land themselves.
 fn unknown_entries(
-    host: &Tree,
+    host: &HeldTree,
     entry: &PlannedEntry,
     landed: &BTreeSet<LandedPath>,
 ) -> Result<Vec<LandingConflict>, LayerError> {

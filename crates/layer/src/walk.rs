@@ -12,7 +12,7 @@ use std::vec;
 use rustix::io::Errno;
 
 use crate::attributes::OverlayMarks;
-use crate::beneath::{Tree, is_whiteout, names, stat_at};
+use crate::beneath::{HeldTree, is_whiteout, names, stat_at};
 use crate::change::UnlandableReason;
 use crate::error::LayerError;
 use crate::stamp::Stamp;
@@ -25,7 +25,7 @@ pub(crate) type RecordedModes = HashMap<PathBuf, u32>;
 
 /// An entry of the upper, or one that the upper hides, with what the root has there.
 #[derive(Clone, Debug)]
-pub(crate) struct Candidate {
+pub(crate) struct UpperCandidate {
     pub(crate) path: PathBuf,
     pub(crate) upper: Option<UpperEntry>,
     pub(crate) host: Option<Stamp>,
@@ -43,7 +43,7 @@ pub(crate) struct UpperEntry {
 #[derive(Debug, Default)]
 pub(crate) struct UpperContents {
     /// A directory comes before its entries, and names are in order.
-    pub(crate) candidates: Vec<Candidate>,
+    pub(crate) candidates: Vec<UpperCandidate>,
     /// Neither these nor anything below them lands.
     pub(crate) refused: BTreeMap<PathBuf, UnlandableReason>,
 }
@@ -77,8 +77,8 @@ enum ListingError {
 }
 
 pub(crate) struct Walk<'a> {
-    pub(crate) upper: &'a Tree,
-    pub(crate) host: &'a Tree,
+    pub(crate) upper: &'a HeldTree,
+    pub(crate) host: &'a HeldTree,
     pub(crate) modes: &'a RecordedModes,
 }
 
@@ -86,12 +86,12 @@ impl Walk<'_> {
     pub(crate) fn run(&self) -> Result<UpperContents, LayerError> {
         let mut contents = UpperContents::default();
         let top = Path::new("");
-        let stamp = |tree: &Tree| {
+        let stamp = |tree: &HeldTree| {
             let stat = tree.stat(top).map_err(|errno| tree.failed("look at", top, errno))?;
             Ok::<_, LayerError>(stat.map(|stat| Stamp::of(&stat)))
         };
         let upper = stamp(self.upper)?.map(|stamp| self.entry(top, stamp));
-        contents.candidates.push(Candidate { path: PathBuf::new(), upper, host: stamp(self.host)? });
+        contents.candidates.push(UpperCandidate { path: PathBuf::new(), upper, host: stamp(self.host)? });
         let mut frames = Vec::new();
         self.enter(PathBuf::new(), Sides::Merged, &mut frames, &mut contents)?;
         while let Some(frame) = frames.last_mut() {
@@ -105,7 +105,11 @@ impl Walk<'_> {
                 continue;
             }
             let below = sides_below(frame.sides, &entry);
-            contents.candidates.push(Candidate { path: path.clone(), upper: entry.upper, host: entry.host });
+            contents.candidates.push(UpperCandidate {
+                path: path.clone(),
+                upper: entry.upper,
+                host: entry.host,
+            });
             if let Some(sides) = below {
                 self.enter(path, sides, &mut frames, &mut contents)?;
             }
@@ -230,7 +234,7 @@ fn sides_below(above: Sides, entry: &FrameEntry) -> Option<Sides> {
 }
 
 /// The entries of an upper that their owner cannot read, with their permissions. They are reported before anything changes.
-pub(crate) fn unreadable(upper: &Tree) -> Result<Vec<PathBuf>, LayerError> {
+pub(crate) fn unreadable(upper: &HeldTree) -> Result<Vec<PathBuf>, LayerError> {
     let mut found = BTreeSet::new();
     let mut pending = vec![PathBuf::new()];
     while let Some(path) = pending.pop() {
