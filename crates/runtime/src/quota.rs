@@ -1,4 +1,4 @@
-//! Disk quota: limits the total size of a session's writable roots and home.
+//! Disk quota: limits the total size of a session's writable roots, home and layer.
 //!
 //! The kernel offers no such limit to an unprivileged supervisor, so Ringfence measures while a command runs
 //! and once after it ended. It ends a command that exceeds the limit. The command can write more until the
@@ -12,7 +12,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -56,12 +56,17 @@ struct Excess {
 }
 
 impl Room {
-    /// `None`: no limit is set.
-    pub(crate) fn of(session: &SessionShared<'_>, permissions: &CallPermissions) -> Option<Self> {
+    /// `None`: no limit is set. What a command writes into a `layer` counts as if it were in the roots already.
+    pub(crate) fn of(
+        session: &SessionShared<'_>,
+        permissions: &CallPermissions,
+        layer: Option<&Path>,
+    ) -> Option<Self> {
         let most = permissions.limits.disk_bytes?;
         let writable = permissions.roots.iter().filter(|root| root.access == Access::Write);
         let mut places: Vec<PathBuf> = writable.map(|root| root.path.as_path().to_owned()).collect();
         places.push(session.workspace.home.clone());
+        places.extend(layer.map(Path::to_owned));
         let before = usage::of(&places);
         let quotas = session.runtime.setup.state_dir.join(QUOTAS);
         let record = quotas.join(session.workspace.id.to_string());

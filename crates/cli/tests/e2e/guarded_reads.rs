@@ -101,8 +101,8 @@ fn git_prints_no_tracked_file_by_another_name() {
         assert!(prints(&world, "workspace", command), "the control: {command:?}");
     }
     // Yes or no for any guess tells the whole content in the end.
-    let guess = format!("-G^{}", &SECRET[..4]);
-    let ignored = format!("-I^{}", &SECRET[..4]);
+    let (start, _) = SECRET.split_at(4);
+    let (guess, ignored) = (format!("-G^{start}"), format!("-I^{start}"));
     for command in [
         &["git", "log", "--oneline", &guess][..],
         &["git", "diff", "--name-only", &guess, "HEAD~2", "HEAD"],

@@ -169,6 +169,17 @@ fn the_disk_that_a_session_takes_has_a_limit() {
     world.file(&["write", "newer"], b"x").expect(126).says("limits.disk");
 }
 
+/// What is written into a view is nowhere else: the layer counts as well.
+#[test]
+fn the_disk_that_a_layer_takes_has_a_limit() {
+    let world = World::new();
+    let fill = "i=0; while [ $i -lt 100 ]; do head -c 1000000 /dev/zero >f$i; i=$((i+1)); sleep 0.02; done; echo all";
+    let attempt = |options: &[&str]| world.layers(&[&["try"], options, &["--", "sh", "-c", fill]].concat());
+    let done = attempt(&["--disk", "20m"]).says("disk limit");
+    assert_ne!(done.text(), "all\n");
+    assert_eq!(attempt(&[]).expect(0).text(), "all\n", "the control");
+}
+
 /// Commands that are over before the first look, one after the other, in a session each.
 #[test]
 fn many_short_commands_do_not_take_more_disk_than_one() {

@@ -12,7 +12,7 @@ use ringfence_types::{Backend, Call, LimitName, Outcome};
 
 use super::{Effect, Perform};
 use crate::command_env::{self, RootKind};
-use crate::layer::layer_hint;
+use crate::layer::{SessionLayer, layer_hint};
 use crate::leaks::{OutputFilter, SinkActions};
 use crate::pipeline::{Admitted, Running, Settled, chain};
 use crate::proxy;
@@ -62,7 +62,9 @@ impl ExecEffect {
             Ok(running) => running,
             Err(settled) => return settled,
         };
-        let room = Room::of(session, running.grant().permissions());
+        let layer = session.layer.clone();
+        let layer = layer.as_deref().map(SessionLayer::directory);
+        let room = Room::of(session, running.grant().permissions(), layer);
         if let Some(refusal) = room.as_ref().and_then(Room::refuse_command) {
             let seen = session.leave_network();
             return Settled { network: seen, ..running.settling.refused(session, refusal) };

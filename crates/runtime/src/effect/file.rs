@@ -128,7 +128,7 @@ pub(super) fn over_quota(grant: &Authorization, session: &AgentSession<'_>) -> O
         Call::Land(landing) => landing.bytes(),
         _ => return None,
     };
-    Room::of(session, grant.permissions())?.refuse(bytes)
+    Room::of(session, grant.permissions(), None)?.refuse(bytes)
 }
 
 /// File content read for an agent is scanned like command output.

@@ -1,7 +1,7 @@
 //! The layer of a session whose commands write into a view.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,11 +31,17 @@ pub(crate) enum CommandWrites {
 /// The layer of the command that runs.
 #[derive(Debug)]
 pub(crate) struct SessionLayer {
+    directory: PathBuf,
     /// `None`: its view is closed.
     layer: Mutex<Option<Layer>>,
 }
 
 impl SessionLayer {
+    /// Where everything that the command writes is.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     fn layer(&self) -> MutexGuard<'_, Option<Layer>> {
         self.layer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,13 +68,17 @@ impl AgentSession<'_> {
         if self.writes == CommandWrites::Direct {
             return Ok(());
         }
-        let store = LayerStore::open(&directory(&self.runtime.setup.state_dir))?;
+        let layers = directory(&self.runtime.setup.state_dir);
+        let store = LayerStore::open(&layers)?;
         let limits = PruneLimits { landed_age: Some(LANDED_AGE), pending_age: None, bytes: Some(BYTES) };
         if let Err(error) = store.prune(&limits) {
             tracing::warn!(error = %chain(&error), "cannot remove old layers");
         }
         let layer = store.create(transaction.as_str())?;
-        self.layer = Some(Arc::new(SessionLayer { layer: Mutex::new(Some(layer)) }));
+        self.layer = Some(Arc::new(SessionLayer {
+            directory: layers.join(transaction.as_str()),
+            layer: Mutex::new(Some(layer)),
+        }));
         Ok(())
     }
 
