@@ -90,6 +90,15 @@ impl PhaseJournal {
     }
 }
 
+/// For a layer that is gone.
+pub(crate) fn forget(store: &Path, layer: &str) -> Result<(), LayerError> {
+    let path = place(store, layer);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LayerError::io("remove", &path, error)),
+        _ => Ok(()),
+    }
+}
+
 pub(crate) fn directory(store: &Path) -> PathBuf {
     store.join(".journals")
 }

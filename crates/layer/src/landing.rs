@@ -174,7 +174,8 @@ struct SelectedChanges {
 }
 
 impl Layer {
-    /// Lands what is selected. After an error nothing of it has landed.
+    /// Lands what is selected. After an error nothing of it has landed, or the landing is complete and only its clean-up failed:
+    /// [`crate::LayerStore::recover`] tells which.
     pub fn land(&mut self, selection: &LandingSelection) -> Result<LandingReport, LayerError> {
         self.must_be_closed()?;
         let _turn = LandingTurn::take(self.store())?;

@@ -31,7 +31,7 @@ use crate::remove::remove_tree;
 use crate::stamp::Stamp;
 use crate::transfer::{LayerRoot, placement};
 use crate::walk::{Walk, needed, unreadable};
-use crate::{attributes, base, record};
+use crate::{attributes, base, journal, record};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -213,6 +213,7 @@ impl Layer {
         remove_tree(&self.store, name.as_ref())?;
         let gone = self.store.join(&name);
         fs::rename(&self.path, &gone).map_err(|error| LayerError::io("remove", &self.path, error))?;
+        journal::forget(&self.store, &self.record.id)?;
         remove_tree(&self.store, name.as_ref())
     }
 

@@ -131,6 +131,16 @@ impl LayerStore {
         }
     }
 
+    /// For [`Layer::discard`]: also a layer whose landing was cut off and can be neither completed nor taken back, because a
+    /// root of it is gone.
+    pub fn open_to_discard(&self, id: &str) -> Result<Layer, LayerError> {
+        let layer = self.open_any(id)?;
+        match PhaseJournal::read(&self.path, id)? {
+            Some(_) if layer.open_roots().is_ok() => Err(LayerError::Interrupted { id: id.to_owned() }),
+            _ => Ok(layer),
+        }
+    }
+
     /// The newest first. A layer whose record cannot be read is left out, with a warning in the log.
     pub fn list(&self) -> Result<Vec<LayerSummary>, LayerError> {
         let mut found = Vec::new();
@@ -166,6 +176,8 @@ impl LayerStore {
         let mut layer = match self.open_any(id) {
             // Its process is alive.
             Err(LayerError::InUse { .. }) => return Ok(None),
+            // It was discarded, and its process died before the journal was gone.
+            Err(LayerError::Unknown { .. }) => return journal::forget(&self.path, id).map(|()| None),
             layer => layer?,
         };
         let Some(journal) = PhaseJournal::read(&self.path, id)? else { return Ok(None) };
@@ -178,7 +190,7 @@ impl LayerStore {
         Ok(Some(LandingRecovery { layer: id.to_owned(), direction, outcome, report }))
     }
 
-    /// Removes layers beyond the limits. Layers in use, and layers whose landing was cut off, stay.
+    /// Removes layers beyond the limits. Layers in use stay, and layers whose landing was cut off and can still be ended.
     pub fn prune(&self, limits: &PruneLimits) -> Result<PruneReport, LayerError> {
         let mut report = PruneReport::default();
         self.sweep()?;
@@ -205,7 +217,7 @@ impl LayerStore {
     }
 
     fn remove(&self, summary: &LayerSummary, report: &mut PruneReport) -> Result<bool, LayerError> {
-        match self.open_layer(&summary.id) {
+        match self.open_to_discard(&summary.id) {
             Ok(layer) => layer.discard()?,
             Err(LayerError::InUse { .. } | LayerError::Interrupted { .. } | LayerError::Unknown { .. }) => {
                 return Ok(false);

@@ -113,7 +113,7 @@ pub(crate) fn discard(arguments: DiscardArgs) -> Result<ExitCode, ExitCode> {
     let runtime = run::runtime(&environment, ApproverPresence::Unattended)?;
     let place = &arguments.place;
     let found = find(&runtime, &environment, place, arguments.id.as_deref(), WantedLayer::Pending)?;
-    let layer = runtime.open_layer(&found).map_err(|error| not_found(&error))?;
+    let layer = runtime.open_layer_to_discard(&found).map_err(|error| not_found(&error))?;
     drop_layer(&runtime, layer)
 }
 
@@ -449,7 +449,10 @@ pub(crate) fn tell_recovered(runtime: &Runtime) {
             }
             Err(error) => {
                 note!("ringfence: cannot finish an interrupted landing: {}", chain(error));
-                note!("  hint: `ringfence changes --all` shows which; the next start tries again");
+                note!(
+                    "  hint: `ringfence changes --all` shows which; the next start tries again. If its directory is gone for \
+                     good, `ringfence discard ID` removes it"
+                );
             }
         }
     }

@@ -4,7 +4,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Duration;
 
-use super::bench::{Bench, land};
+use super::bench::{Bench, ID, land};
+use crate::journal::PhaseJournal;
+use crate::landing::LandingDirection;
+use crate::transfer::directory_of;
 use crate::{LayerError, LayerState, LayerStore, PruneLimits};
 
 #[test]
@@ -28,6 +31,26 @@ fn a_layer_has_one_process() {
     drop(layer);
     assert!(!bench.store.list().unwrap()[0].in_use);
     bench.store.open_layer("tx_one").unwrap();
+}
+
+/// The disk of a project can be gone for good while a landing is cut off.
+#[test]
+fn a_layer_without_its_root_can_be_discarded_after_an_interrupted_landing() {
+    let bench = Bench::new();
+    let layer = bench.layer(|upper| {
+        upper.file("new", "new");
+    });
+    drop(layer);
+    let place = directory_of(&bench.store.path().join(ID), 1);
+    fs::create_dir_all(place).unwrap();
+    drop(PhaseJournal::begin(bench.store.path(), ID, 1, LandingDirection::Land).unwrap());
+    assert!(matches!(bench.store.open_to_discard(ID), Err(LayerError::Interrupted { .. })), "the control");
+    fs::remove_dir_all(&bench.root).unwrap();
+    assert!(bench.store.recover()[0].is_err());
+    assert!(matches!(bench.store.open_layer(ID), Err(LayerError::Interrupted { .. })));
+    bench.store.open_to_discard(ID).unwrap().discard().unwrap();
+    assert!(bench.store.recover().is_empty());
+    assert!(matches!(bench.store.open_layer(ID), Err(LayerError::Unknown { .. })));
 }
 
 #[test]

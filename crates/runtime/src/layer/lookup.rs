@@ -185,6 +185,20 @@ impl Runtime {
         Ok(OpenLayer { id: transaction, layer })
     }
 
+    /// Locks a layer that is to be discarded. Its roots may be gone.
+    pub fn open_layer_to_discard(&self, summary: &LayerSummary) -> Result<OpenLayer, LayerLookupError> {
+        let id = || summary.id.clone();
+        let transaction =
+            TransactionId::parse(&summary.id).ok_or_else(|| LayerLookupError::NotOne { id: id() })?;
+        let store = self.layer_store()?.ok_or_else(|| LayerLookupError::NotOne { id: id() })?;
+        match store.open_to_discard(&summary.id) {
+            Err(LayerError::InUse { id }) if summary.state == LayerState::Open => {
+                Err(LayerLookupError::Running { id })
+            }
+            opened => Ok(OpenLayer { id: transaction, layer: opened? }),
+        }
+    }
+
     /// The workspace of the command that worked on a layer.
     pub fn workspace_of(&self, layer: &OpenLayer) -> Result<Option<PathBuf>, LayerLookupError> {
         let records = self.ledger.reader()?.about(layer.id.as_str())?;
