@@ -45,6 +45,9 @@ pub const SETTINGS: &[(&str, &str)] = &[
     // `git grep` would print files of submodules, which are not looked at.
     ("submodule.recurse", "false"),
     ("log.showSignature", "false"),
+    // `git log -p FILE` would print another file that the first one was copied from, and `git commit` what it commits.
+    ("log.follow", "false"),
+    ("commit.verbose", "false"),
     // `--format=%G?` asks for signatures too.
     ("gpg.program", "gpg"),
     ("gpg.x509.program", "gpgsm"),

@@ -74,6 +74,9 @@ impl CommandEvaluator<'_> {
         if names_a_tree(name, reading) {
             specs.origin = PathOrigin::AnyDirectory;
         }
+        if names_an_object(name, reading) || follows(args) {
+            specs.origin = PathOrigin::Nowhere;
+        }
         for dir in frame.place.candidates().to_vec() {
             match self.hidden_in(&dir) {
                 None => self.push(frame, unknown()),
@@ -115,6 +118,9 @@ impl CommandEvaluator<'_> {
                     "name branches or `HEAD~1` instead of digests and directories: `{shown}` may be in them"
                 )
             }
+            PathOrigin::Nowhere => format!(
+                "write the digest of a commit as `DIGEST^{{commit}}`, and leave `--follow` out: git may print `{shown}` by another name"
+            ),
         };
         let part = JudgementPart { rule: RuleId::GitContent.into(), ..part };
         part.because("git may print its content, which must not be read").ask(Risk::High, fix)
@@ -163,6 +169,9 @@ enum PathOrigin {
     Top,
     /// `git diff HEAD~1:services HEAD:services -- api` prints `services/api`.
     AnyDirectory,
+    /// The content of a file that is named by its digest has no path, and `--follow` prints a file under its earlier name: pathspecs
+    /// limit nothing.
+    Nowhere,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -227,11 +236,14 @@ impl Pathspecs {
 
     fn cover(&self, path: &Path) -> bool {
         let below = |spec: &PathBuf| path.starts_with(spec);
-        if self.origin == PathOrigin::AnyDirectory {
+        match self.origin {
+            PathOrigin::Nowhere => true,
             // What is excluded at the top is another file in a directory.
-            return !self.is_limited() || self.included.iter().any(|spec| may_cover(spec, path));
+            PathOrigin::AnyDirectory => {
+                !self.is_limited() || self.included.iter().any(|spec| may_cover(spec, path))
+            }
+            PathOrigin::Top => (!self.is_limited() || self.name(path)) && !self.excluded.iter().any(below),
         }
-        (!self.is_limited() || self.name(path)) && !self.excluded.iter().any(below)
     }
 }
 
@@ -279,11 +291,45 @@ fn names_a_tree(name: &[u8], reading: &ParsedArgs<'_>) -> bool {
     !OF_COMMITS.contains(&name) && before.any(|operand| operand.arg.text().is_none_or(may_be_tree))
 }
 
+/// Whether a command may be given a file or a directory by its digest. `log` and its like take commits alone.
+fn names_an_object(name: &[u8], reading: &ParsedArgs<'_>) -> bool {
+    const OF_COMMITS: [&[u8]; 4] = [b"log", b"reflog", b"status", b"format-patch"];
+    let pattern = usize::from(name == b"grep" && !has_pattern(reading));
+    let revisions = reading.operands.iter().skip(pattern);
+    let mut before = revisions.filter(|operand| operand.side == OperandPosition::Before);
+    !OF_COMMITS.contains(&name) && before.any(|operand| operand.arg.text().is_none_or(may_be_object))
+}
+
+/// A digest, alone, peeled to something else than a commit, as the end of `v1-2-gDIGEST`, or before a path.
+fn may_be_object(text: &[u8]) -> bool {
+    let words = text.split(|byte| *byte == b'.').map(|word| word.strip_prefix(b"^").unwrap_or(word));
+    let names = words.filter_map(|word| word.split(|byte| *byte == b':').next());
+    names.into_iter().any(|name| {
+        let described = name.windows(2).rposition(|pair| pair == b"-g").and_then(|at| name.get(at + 2..));
+        [Some(name), described].into_iter().flatten().any(|name| {
+            let peeled = name.get(digits_of(name)..).unwrap_or_default();
+            digits_of(name) >= SHORTEST_DIGEST
+                && (peeled.is_empty() || peeled.starts_with(b"^{") && peeled != b"^{commit}")
+        })
+    })
+}
+
+/// Git takes any beginning of a digest that is as long as this.
+const SHORTEST_DIGEST: usize = 4;
+
+fn digits_of(word: &[u8]) -> usize {
+    word.iter().take_while(|byte| byte.is_ascii_hexdigit()).count()
+}
+
+/// Whether a file is shown under its earlier names too.
+fn follows(args: &[Arg<'_>]) -> bool {
+    args.iter().take_while(|arg| !arg.is("--")).any(|arg| is_one(arg.known_start(), &["--follow"]))
+}
+
 fn may_be_tree(text: &[u8]) -> bool {
-    const SHORTEST: usize = 4;
     let is_digest = |word: &[u8]| {
-        let digits = word.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-        digits >= SHORTEST && (digits == word.len() || word.get(digits) == Some(&b'^'))
+        let digits = digits_of(word);
+        digits >= SHORTEST_DIGEST && (digits == word.len() || word.get(digits) == Some(&b'^'))
     };
     text.contains(&b':')
         || text.split(|byte| *byte == b'.').any(|word| is_digest(word.strip_prefix(b"^").unwrap_or(word)))
@@ -309,10 +355,19 @@ fn prints(name: &[u8], args: &[Arg<'_>], reading: &ParsedArgs<'_>) -> bool {
         b"log" | b"reflog" => patches(),
         b"status" => options().any(|text| is_one(text, &["--verbose"]) || is_short(text, b"v")),
         b"diff" => patches() || !is_summary(args),
+        // What is about to be committed, and what is chosen piece by piece.
+        b"commit" => {
+            const SHOWS: &[&str] = &["--verbose", "--patch", "--interactive"];
+            options().any(|text| is_one(text, SHOWS) || is_short(text, b"vp"))
+        }
+        b"add" | b"checkout" | b"restore" | b"reset" => {
+            options().any(|text| is_one(text, &["--patch", "--interactive"]) || is_short(text, b"pi"))
+        }
         // A file of a commit by its name was judged; an object by its digest is anything.
         b"show" => {
             let named = |operand: &Operand<'_>| {
-                operand.side == OperandPosition::Before && operand.arg.text().is_some_and(is_file_of_commit)
+                let is_named = |text: &[u8]| is_file_of_commit(text) && !may_be_object(text);
+                operand.side == OperandPosition::Before && operand.arg.text().is_some_and(is_named)
             };
             let adds = || options().any(|text| text.starts_with(b"-") && !adds_nothing(text));
             reading.operands.is_empty() || !reading.operands.iter().all(named) || adds()

@@ -121,6 +121,43 @@ fn git_prints_no_tracked_file_by_another_name() {
     }
 }
 
+/// A file that is named by its digest has no path, and one that is followed has another name: a path limits neither.
+#[test]
+fn git_prints_no_tracked_file_beside_the_paths_it_is_limited_to() {
+    let world = world();
+    let lines: String = (0..20).map(|number| format!("line {number}\n")).collect();
+    world.write("app/.env", format!("{SECRET}\n{lines}"));
+    world.git(&world.workspace, &["add", "-f", "."]);
+    world.git(&world.workspace, &["commit", "-q", "-m", "third"]);
+    world.write("app/sample.txt", lines);
+    world.git(&world.workspace, &["add", "-f", "."]);
+    world.git(&world.workspace, &["commit", "-q", "-m", "fourth"]);
+    let id = |name: &str| world.git(&world.workspace, &["rev-parse", "--short", name]).trim().to_owned();
+    let (blob, tree) = (id("HEAD:conf/.env"), id("HEAD:conf"));
+    let (peeled, described) = (format!("{blob}^{{}}"), format!("v1-0-g{blob}"));
+    let listed = format!("{tree}:.env");
+    let attempts: &[&[&str]] = &[
+        &["git", "show", &blob, "--", "src"],
+        &["git", "show", &blob, "--", ".", ":!conf", ":!secrets", ":!app"],
+        &["git", "show", &peeled, "--", "src"],
+        &["git", "show", &described, "--", "src"],
+        &["git", "show", &listed, "--", "src"],
+        &["git", "diff", &blob, "readme"],
+        &["git", "grep", "-e", "person", &blob, "--", "src"],
+        &["git", "log", "-p", "--follow", "-C", "-C", "--find-copies-harder", "--", "app/sample.txt"],
+    ];
+    for command in attempts {
+        assert!(!prints(&world, "guarded", command), "{command:?}");
+        assert!(prints(&world, "workspace", command), "the control: {command:?}");
+    }
+    let commit = format!("{}^{{commit}}", id("HEAD"));
+    for command in
+        [&["git", "show", &commit, "--", "src"][..], &["git", "log", "-p", &id("HEAD"), "--", "src"]]
+    {
+        world.run(&["--profile", "guarded"], command).expect(0);
+    }
+}
+
 /// Git enters submodules for a search if a setting says so.
 #[test]
 fn git_prints_no_tracked_file_of_a_submodule() {

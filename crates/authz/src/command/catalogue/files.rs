@@ -2,18 +2,27 @@
 
 use crate::command::options::OptionEffect::{Delete, Enter, Execute, Unclear, Write};
 use crate::command::options::{
-    OperandSpec, OptionValue, ProgramSpec, executes, flags, glued, reads, unclear, values, with, writes,
+    OperandSpec, OptionGroup, OptionValue, ProgramSpec, executes, flags, glued, reads, unclear, values, with,
+    writes,
 };
 
+const TARGET: OptionGroup = writes("t", "target-directory");
+// What was there before gets a name of the caller's choice: `Make` becomes `Makefile` with `--suffix=file`.
+const SUFFIX: OptionGroup = with(Unclear, OptionValue::Required, "S", "suffix");
+const BACKUP: OptionGroup = with(Unclear, OptionValue::Glued, "b", "backup");
+const PLACES: [OptionGroup; 3] = [TARGET, SUFFIX, BACKUP];
+
 pub(super) static PROGRAMS: &[ProgramSpec] = &[
-    ProgramSpec::new("cp", OperandSpec::ReadThenWrite, &[writes("t", "target-directory")]).dangers_only(),
-    ProgramSpec::new("mv", OperandSpec::Write, &[writes("t", "target-directory")]).dangers_only(),
-    ProgramSpec::new("ln", OperandSpec::ReadThenWrite, &[writes("t", "target-directory")]).dangers_only(),
+    ProgramSpec::new("cp", OperandSpec::ReadThenWrite, &PLACES).dangers_only(),
+    ProgramSpec::new("mv", OperandSpec::Write, &PLACES).dangers_only(),
+    ProgramSpec::new("ln", OperandSpec::ReadThenWrite, &PLACES).dangers_only(),
     ProgramSpec::new(
         "install",
         OperandSpec::ReadThenWrite,
         &[
-            writes("t", "target-directory"),
+            TARGET,
+            SUFFIX,
+            BACKUP,
             executes("", "strip-program"),
             with(Execute, OptionValue::None, "s", "strip"),
         ],

@@ -120,6 +120,8 @@ const LOG: &[OptionGroup] = &[
 ];
 
 pub(super) static SUBCOMMANDS: &[ProgramSpec] = &[
+    // It writes files of any name, as `mv` does.
+    ProgramSpec::new("git-mv", OperandSpec::Write, &[]).dangers_only().risk(Risk::Medium),
     ProgramSpec::new(
         "git-status",
         OperandSpec::Pathspecs,

@@ -418,11 +418,63 @@ fn a_path_in_a_directory_of_a_commit_may_be_any() {
         &[
             "git diff HEAD~1 main -- api",
             "git diff HEAD~1 -- . :!services :!.kube",
-            "git diff 4b825dc 0123abc -- readme src",
             "git diff HEAD~1:src HEAD:src -- lib.rs",
             "git grep x HEAD -- src",
             "git grep 0123abc HEAD -- api",
             "git log -p 0123abc -- api",
+        ],
+    );
+}
+
+/// What is named by its digest may be a file, and a file that is followed has another name: no path limits what is printed.
+#[test]
+fn what_has_no_path_is_limited_by_none() {
+    let mut bench = Bench::guarded();
+    bench.facts.missing = vec![
+        "/w/HEAD",
+        "/w/main",
+        "/w/5b3ec5e",
+        "/w/5B3EC5E",
+        "/w/bd571ec",
+        "/w/v1-2-g5b3ec5e",
+        "/w/x-gbd571ec",
+        "/w/5b3ec5e^{}",
+        "/w/5b3ec5e^{blob}",
+        "/w/5b3ec5e^{commit}",
+        "/w/5b3ec5e~1",
+        "/w/bd571ec:list.txt",
+    ];
+    let lines = [
+        "git show 5b3ec5e -- readme",
+        "git show 5B3EC5E -- readme",
+        "git show 5b3ec5e -- . :!conf",
+        "git show 5b3ec5e^{} -- readme",
+        "git show 5b3ec5e^{blob} -- readme",
+        "git show v1-2-g5b3ec5e -- readme",
+        "git show bd571ec:list.txt",
+        "git show x-gbd571ec:list.txt",
+        "git diff 5b3ec5e readme",
+        "git diff x-gbd571ec x-gbd571ec -- api",
+        "git diff 4b825dc 0123abc -- readme src",
+        "git diff bd571ec:list.txt readme",
+        "git grep -e . 5b3ec5e -- readme",
+        "git grep x x-gbd571ec -- api",
+        "git log -p --follow -- readme",
+        "git show --follow HEAD -- readme",
+        "git diff --follow HEAD main -- readme",
+    ];
+    bench.lines(ALLOW, &lines);
+    bench.facts.tracked = vec!["/w/conf/.env", "/w/readme"];
+    bench.lines(ASK, &lines);
+    bench.lines(
+        ALLOW,
+        &[
+            "git show 5b3ec5e^{commit} -- readme",
+            "git show 5b3ec5e~1 -- readme",
+            "git diff 5b3ec5e^{commit} main -- readme",
+            "git grep x 5b3ec5e~1 -- readme",
+            "git log -p 5b3ec5e -- readme",
+            "git log --oneline --follow -- readme",
         ],
     );
 }

@@ -565,3 +565,35 @@ fn a_rule_about_a_bare_name_covers_no_option_that_runs_a_program() {
     bench.lines(ASK, &["git archive HEAD", "git reflog -p", "git cat-file --batch"]);
     bench.lines(ALLOW, &["git reflog"]);
 }
+
+/// What a prefix covers is still judged by its paths, and prints no more than its files.
+#[test]
+fn a_rule_about_a_bare_name_covers_no_file_of_another_name() {
+    let programs = ["cp", "mv", "ln", "install", "git mv", "git commit", "git restore", "git add"];
+    let rules: Vec<(&str, Decision)> = programs.iter().map(|program| (*program, ALLOW)).collect();
+    let mut bench = with_rules(&rules);
+    bench.facts.missing = vec!["/w/.github/workflows/ci.yml", "/w/CLAUDE.md", "/w/new.rs"];
+    bench.lines(
+        ASK,
+        &[
+            "cp -b -S file y Make",
+            "cp --suffix=file y Make",
+            "mv -b --suf=.md y CLAUDE",
+            "ln -b x y",
+            "install --backup=simple x y",
+            "git mv evil.yml .github/workflows/ci.yml",
+            "git mv e2 CLAUDE.md",
+        ],
+    );
+    bench.lines(ALLOW, &["cp a.rs new.rs", "mv a.rs new.rs", "git mv a.rs new.rs"]);
+    let shown = [
+        "git commit --dry-run -v",
+        "git commit --amend --dry-run --verbose",
+        "git restore --staged -p",
+        "git add -i",
+    ];
+    bench.lines(ALLOW, &shown);
+    bench.facts.tracked = vec!["/w/conf/.env", "/w/readme"];
+    bench.lines(ASK, &shown);
+    bench.lines(ALLOW, &["git commit -m words", "git commit --dry-run", "git add readme"]);
+}
