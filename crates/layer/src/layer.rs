@@ -251,6 +251,7 @@ impl Layer {
         if !self.record.landings.contains(&landing) {
             self.record.landings.push(landing);
             self.record.bytes = self.record.bytes.saturating_add(bytes);
+            self.record.landed = Some(base::now());
         }
         self.record.next_landing = self.record.next_landing.max(landing.saturating_add(1));
     }

@@ -32,6 +32,9 @@ pub(crate) struct LayerRecord {
     pub(crate) landings: Vec<u32>,
     pub(crate) next_landing: u32,
     pub(crate) bytes: u64,
+    /// When something of it landed last. `None`: nothing did, or an older version wrote the record.
+    #[serde(default)]
+    pub(crate) landed: Option<EntryTime>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
