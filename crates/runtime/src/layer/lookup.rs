@@ -225,12 +225,10 @@ impl Runtime {
 fn newest(all: Vec<LayerSummary>, query: &LayerQuery<'_>) -> Result<LayerSummary, LayerLookupError> {
     let is_here = |layer: &LayerSummary| layer.roots.iter().any(|root| root == query.workspace);
     let mut here = all.into_iter().filter(|layer| is_here(layer) && query.wanted.fits(layer.state));
-    // Of the wanted ones the one that has nothing else: the newest that landed, not one of which a part did.
     let wanted = match query.wanted {
+        // What landed last, also where only a part of its layer did.
         WantedLayer::Landed => {
-            let all: Vec<LayerSummary> = here.collect();
-            let landed = all.iter().find(|layer| layer.state == LayerState::Landed).cloned();
-            landed.or_else(|| all.into_iter().next())
+            here.filter(|layer| layer.landed.is_some()).max_by_key(|layer| (layer.landed, layer.created))
         }
         WantedLayer::Pending | WantedLayer::Any => here.next(),
     };
