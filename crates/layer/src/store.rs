@@ -200,7 +200,8 @@ impl LayerStore {
         Ok(Some(LandingRecovery { layer: id.to_owned(), direction, outcome, report }))
     }
 
-    /// Removes layers beyond the limits. Layers in use stay, and layers whose landing was cut off and can still be ended.
+    /// Removes layers beyond the limits. Layers in use stay, layers whose landing was cut off and can still be ended, and layers
+    /// that have set something aside.
     pub fn prune(&self, limits: &PruneLimits) -> Result<PruneReport, LayerError> {
         let mut report = PruneReport::default();
         self.sweep()?;
@@ -230,6 +231,8 @@ impl LayerStore {
 
     fn remove(&self, summary: &LayerSummary, report: &mut PruneReport) -> Result<bool, LayerError> {
         match self.open_to_discard(&summary.id) {
+            // Somebody's edits that are nowhere else.
+            Ok(layer) if layer.set_aside()?.is_some() => return Ok(false),
             Ok(layer) => layer.discard()?,
             Err(LayerError::InUse { .. } | LayerError::Interrupted { .. } | LayerError::Unknown { .. }) => {
                 return Ok(false);

@@ -194,6 +194,59 @@ fn what_is_discarded_is_gone() {
 }
 
 #[test]
+fn what_landed_of_a_part_can_be_taken_back_after_the_rest_is_discarded() {
+    let world = World::new();
+    prepare(&world);
+    let before = tree(&world.workspace);
+    let id = world.tried(SCRIPT);
+    world.layers(&["commit", &id, "a", "new/deep"]).expect(0);
+    let landed = tree(&world.workspace);
+    let done = world.layers(&["discard"]).expect(0);
+    assert!(done.err.contains(&format!("ringfence undo {id}")), "{}", done.err);
+    assert_eq!(tree(&world.workspace), landed);
+    assert_eq!(world.changes_of(&id)["changes"].as_array().unwrap().len(), 0, "nothing waits any more");
+    world.layers(&["undo"]).expect(0);
+    assert_eq!(tree(&world.workspace), before);
+}
+
+#[test]
+fn what_is_kept_aside_is_discarded_only_with_force() {
+    let world = World::new();
+    prepare(&world);
+    let id = world.tried("echo landed >a");
+    world.layers(&["commit"]).expect(0);
+    world.write("a", "by hand\n");
+    let done = world.layers(&["undo", "--force"]).expect(0);
+    let kept =
+        done.err.rsplit("kept as `").next().and_then(|rest| rest.split('`').next()).unwrap().to_owned();
+    let refused = world.layers(&["discard", &id]).expect(125);
+    let directory = Path::new(&kept).parent().unwrap().display().to_string();
+    for part in [directory.as_str(), &format!("ringfence discard {id} --force")] {
+        assert!(refused.err.contains(part), "{part}: {}", refused.err);
+    }
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "by hand\n");
+    world.layers(&["discard", &id, "--force"]).expect(0);
+    assert!(!Path::new(&kept).exists());
+    assert_eq!(world.layer_directories(), 0);
+}
+
+/// The layer that landed last, not the one that was made last.
+#[test]
+fn undo_without_an_id_takes_back_what_landed_last() {
+    let world = World::new();
+    prepare(&world);
+    let (older, newer) = (world.tried("echo older >a"), world.tried("echo newer >kept"));
+    world.layers(&["commit", &newer]).expect(0);
+    world.layers(&["commit", &older]).expect(0);
+    let done = world.layers(&["undo"]).expect(0);
+    assert!(done.text().contains(&older), "{}", done.text());
+    let done = world.layers(&["undo"]).expect(0);
+    assert!(done.text().contains(&newer), "{}", done.text());
+    let none = world.layers(&["undo"]).expect(125);
+    assert!(none.err.contains("nothing has landed"), "{}", none.err);
+}
+
+#[test]
 fn undo_brings_back_bytes_permissions_links_and_deletions() {
     let world = World::new();
     prepare(&world);
