@@ -208,7 +208,8 @@ fn session<'r>(
     session_on(runtime, governed.session_spec(), layer)
 }
 
-/// The roots of the layer are those that its command was admitted with.
+/// The roots of the layer are those that its command was admitted with. Where policy knows a root, policy says what may be written
+/// in it: the operator may have narrowed it since.
 fn session_on<'r>(
     runtime: &'r Runtime,
     mut spec: SessionSpec,
@@ -216,7 +217,9 @@ fn session_on<'r>(
 ) -> Result<AgentSession<'r>, ExitCode> {
     let workspace = policy_resolution::real(&spec.workspace);
     for root in layer.roots().into_iter().filter(|root| *root != workspace) {
-        spec.roots.retain(|known| known.path.as_path() != root);
+        if spec.roots.iter().any(|known| policy_resolution::real(known.path.as_path()) == root) {
+            continue;
+        }
         spec.roots.push(Root { path: ByteString::from(root.as_path()), access: Access::Write });
     }
     // A session by name belongs to the agent; this one is the operator's.
