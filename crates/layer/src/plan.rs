@@ -142,7 +142,7 @@ fn planned_entry(
     placement: Placement,
     slot: LandedSlot,
 ) -> PlannedEntry {
-    let ComparedChange { mut change, upper, escaped, host } = compared;
+    let ComparedChange { mut change, upper, host } = compared;
     change.landed = Some(slot);
     let mut entry = PlannedEntry {
         root,
@@ -158,9 +158,7 @@ fn planned_entry(
     {
         entry.staging = match upper.stamp.kind() {
             EntryKind::Directory => SlotStaging::Directory,
-            _ if placement == Placement::Beside || upper.relaxed || upper.shared || escaped => {
-                SlotStaging::Copy
-            }
+            _ if placement == Placement::Beside || upper.relaxed || upper.shared => SlotStaging::Copy,
             _ => SlotStaging::Link,
         };
         entry.incoming = (entry.staging == SlotStaging::Link).then_some(upper.stamp);

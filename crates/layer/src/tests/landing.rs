@@ -292,13 +292,18 @@ fn attributes_of_overlayfs_stay_in_the_layer_and_all_others_land() {
             upper.file("b", "b").attribute("b", "user.overlay.overlay.own", "2");
             upper.directory("d").attribute("d", "user.overlay.impure", "y").attribute("d", "user.mine", "3");
             upper.file("d/x", "x");
+            // As a program inside set `user.overlay.opaque`, which would act in an overlay of the host.
+            upper.directory("e").attribute("e", "user.overlay.overlay.opaque", "y");
+            upper.file("e/x", "x").attribute("e/x", "user.overlay.overlay.metacopy", "");
         });
         for _ in 0..2 {
             land(&mut layer);
             let host = bench.host();
             assert_eq!(host.attribute_of("a", "user.mine").unwrap(), "1");
             assert_eq!(host.attribute_of("a", "user.overlay.origin"), None);
-            assert_eq!(host.attribute_of("b", "user.overlay.own").unwrap(), "2");
+            assert_eq!(host.attribute_of("b", "user.overlay.own"), None);
+            assert_eq!(host.attribute_of("e", "user.overlay.opaque"), None);
+            assert_eq!(host.attribute_of("e/x", "user.overlay.metacopy"), None);
             assert_eq!(host.attribute_of("b", "user.overlay.overlay.own"), None);
             assert_eq!(host.attribute_of("d", "user.mine").unwrap(), "3");
             assert_eq!(host.attribute_of("d", "user.overlay.impure"), None);
