@@ -76,6 +76,8 @@ pub enum ConflictReason {
     MountPoint,
     /// The layer has something else there than what was selected.
     NotAsSelected,
+    /// What the layer keeps from before the landing is not what it was: the host wrote it under another name of the file.
+    KeptChanged,
 }
 
 /// Both versions are kept: the host's where it is, the layer's in the layer.

@@ -135,6 +135,26 @@ fn what_was_selected_is_what_lands() {
     assert_eq!(told(&report.conflicts), [("c".to_owned(), ConflictReason::NotAsSelected)]);
 }
 
+/// The exchange moves the file itself into the layer, and the host has another name of it.
+#[test]
+fn a_before_image_that_was_written_through_another_name_is_told() {
+    let bench = Bench::new();
+    bench.host().file("a", "old").file("b", "old");
+    fs::hard_link(bench.root.join("a"), bench.root.join("alias")).unwrap();
+    let mut layer = bench.layer(|upper| {
+        upper.file("a", "new").file("b", "new");
+    });
+    super::bench::land(&mut layer);
+    bench.host().file("alias", "evil");
+    let UndoOutcome::Refused(found) = layer.undo(LaterChanges::Refuse).unwrap() else { panic!("undone") };
+    let reasons: Vec<_> = found.iter().map(|conflict| (conflict.path.display(), conflict.reason)).collect();
+    assert_eq!(reasons, [("a".to_owned(), ConflictReason::KeptChanged)]);
+    assert_eq!((bench.host().read("a"), bench.host().read("b")), (Some("new".into()), Some("new".into())));
+    // A person who wants it all the same gets what there is.
+    assert!(matches!(layer.undo(LaterChanges::SetAside).unwrap(), UndoOutcome::Undone(_)));
+    assert_eq!((bench.host().read("a"), bench.host().read("b")), (Some("evil".into()), Some("old".into())));
+}
+
 /// A directory above becomes a link to a place outside of the root.
 #[test]
 fn a_link_above_an_entry_is_not_followed() {

@@ -197,6 +197,9 @@ fn why(reason: ConflictReason) -> &'static str {
         ConflictReason::ParentReplaced => "a directory above it is not what it was",
         ConflictReason::NotEmpty => "the directory has entries that the layer does not know",
         ConflictReason::MountPoint => "something is mounted there on the host",
+        ConflictReason::KeptChanged => {
+            "the version from before the landing was written since, through another name of the file"
+        }
         ConflictReason::NotAsSelected => "the layer has something else there than what was looked at",
     }
 }
@@ -204,8 +207,15 @@ fn why(reason: ConflictReason) -> &'static str {
 /// Nothing was taken back, because these changed after they had landed.
 pub(crate) fn changed_since(changed: &[LandingConflict]) -> Refusal {
     const NAMED: usize = 10;
-    let mut names: Vec<String> =
-        conflicts(changed).take(NAMED).map(|entry| format!("`{}`", entry.path.display())).collect();
+    let name = |conflict: &LandingConflict| {
+        let path = joined(&conflict.root, &conflict.path);
+        match conflict.reason {
+            // A forced undo brings back what there is, so a person should know.
+            reason @ ConflictReason::KeptChanged => format!("`{}`: {}", path.display(), why(reason)),
+            _ => format!("`{}`", path.display()),
+        }
+    };
+    let mut names: Vec<String> = changed.iter().take(NAMED).map(name).collect();
     let more = changed.len().saturating_sub(NAMED);
     names.extend((more > 0).then(|| format!("{more} more")));
     Refusal {
