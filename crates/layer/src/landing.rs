@@ -361,8 +361,9 @@ impl Layer {
             let mut changed = false;
             for entry in transfer.done().filter(|entry| entry.root == number) {
                 let found = match root.host.stat(entry.path()) {
-                    // It is in a directory that its owner cannot enter: without a base, what comes later is a conflict.
-                    Err(Errno::ACCESS) => {
+                    // It is in a directory that its owner cannot enter, or that the host is just moving out of the root: without a
+                    // base, what comes later is a conflict.
+                    Err(Errno::ACCESS | Errno::XDEV) => {
                         known.entries.remove(entry.path());
                         changed = true;
                         continue;
