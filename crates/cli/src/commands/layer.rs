@@ -390,6 +390,13 @@ pub(crate) fn after_try(runtime: &Runtime, environment: &Environment, spec: Sess
     let Ok(judged) = judged(&session, &layer) else { return };
     let workspace = session.workspace().path.clone();
     note!("ringfence: {}", show::summary(&judged, &workspace));
+    for root in layer.roots_elsewhere().unwrap_or_default() {
+        note!(
+            "ringfence: `{}` is on another file system than the state directory: while changes land, other programs can \
+             open them under their temporary names beside their targets",
+            ByteString::from(root.as_path()).display()
+        );
+    }
     let id = layer.id().clone();
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         show::next_steps(id.as_str());

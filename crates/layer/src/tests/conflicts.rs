@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::bench::{Bench, ID, Upper, kinds, land, listing};
 use crate::{
-    ConflictReason, LandingConflict, LandingSelection, LaterChanges, Layer, LayerState, UndoOutcome,
+    ConflictReason, LandingConflict, LandingSelection, LaterChanges, Layer, LayerError, LayerState,
+    UndoOutcome,
 };
 
 fn told(conflicts: &[LandingConflict]) -> Vec<(String, ConflictReason)> {
@@ -133,6 +134,39 @@ fn what_was_selected_is_what_lands() {
     let landed = report.landed;
     let report = layer.land(&LandingSelection::Only(landed)).unwrap();
     assert_eq!(told(&report.conflicts), [("c".to_owned(), ConflictReason::NotAsSelected)]);
+}
+
+/// Also where it has the same names and contents.
+#[test]
+fn another_directory_at_the_path_of_a_root_gets_nothing() {
+    let bench = Bench::new();
+    bench.host().file("a", "old");
+    let mut layer = bench.layer(|upper| {
+        upper.file("a", "new");
+    });
+    assert_eq!((layer.replaced_root(), layer.roots_elsewhere().unwrap()), (None, Vec::new()));
+    let moved = bench.project.path().join("moved");
+    fs::rename(&bench.root, &moved).unwrap();
+    fs::create_dir(&bench.root).unwrap();
+    bench.host().file("a", "old");
+    assert_eq!(layer.replaced_root().as_ref(), Some(&bench.root));
+    assert!(matches!(layer.land(&LandingSelection::All), Err(LayerError::RootReplaced { .. })));
+    assert_eq!(bench.host().read("a").unwrap(), "old");
+    fs::remove_dir_all(&bench.root).unwrap();
+    fs::rename(&moved, &bench.root).unwrap();
+    super::bench::land(&mut layer);
+    assert_eq!(bench.host().read("a").unwrap(), "new");
+    fs::rename(&bench.root, &moved).unwrap();
+    fs::create_dir(&bench.root).unwrap();
+    assert!(matches!(layer.undo(LaterChanges::SetAside), Err(LayerError::RootReplaced { .. })));
+    assert_eq!(fs::read_dir(&bench.root).unwrap().count(), 0);
+}
+
+#[test]
+fn a_root_on_another_file_system_is_told() {
+    let bench = Bench::across();
+    let layer = bench.layer(|_| {});
+    assert_eq!(layer.roots_elsewhere().unwrap(), std::slice::from_ref(&bench.root));
 }
 
 /// The exchange moves the file itself into the layer, and the host has another name of it.

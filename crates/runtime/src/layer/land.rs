@@ -53,6 +53,8 @@ pub enum LandError {
     Nothing,
     #[error("the root `{}` is not there any more", ByteString::from(root.as_path()).display())]
     RootGone { root: PathBuf },
+    #[error("`{}` is another directory than the one that the command worked on", ByteString::from(root.as_path()).display())]
+    RootReplaced { root: PathBuf },
     #[error("a stored secret cannot be looked for")]
     Secret(#[from] RegisteredSecretError),
     #[error("cannot read the salt of fingerprints")]
@@ -67,7 +69,7 @@ impl LandError {
             Self::NothingThere { .. } | Self::Nothing => {
                 Some("`ringfence changes` lists what there is".to_owned())
             }
-            Self::RootGone { .. } => {
+            Self::RootGone { .. } | Self::RootReplaced { .. } => {
                 Some("move it back to where it was, or drop the changes: `ringfence discard ID`".to_owned())
             }
             Self::Secret(_) | Self::Salt(_) => None,
@@ -78,7 +80,9 @@ impl LandError {
     pub fn refusal(&self) -> Option<Refusal> {
         let (code, rule) = match self {
             Self::NothingThere { .. } | Self::Nothing => (RefusalCode::Malformed, RuleId::LandingNothing),
-            Self::RootGone { .. } => (RefusalCode::Workspace, RuleId::LandingWorkspace),
+            Self::RootGone { .. } | Self::RootReplaced { .. } => {
+                (RefusalCode::Workspace, RuleId::LandingWorkspace)
+            }
             _ => return None,
         };
         let (rule, message) = (rule.into(), self.to_string());
@@ -123,12 +127,12 @@ impl AgentSession<'_> {
 }
 
 impl OpenLayer {
-    /// Fails if a root was moved or deleted.
+    /// Fails if a root was moved or deleted, or another directory is at its path.
     pub fn check_roots(&self) -> Result<(), LandError> {
-        match self.layer.roots().into_iter().find(|root| !root.is_dir()) {
-            Some(root) => Err(LandError::RootGone { root }),
-            None => Ok(()),
+        if let Some(root) = self.layer.roots().into_iter().find(|root| !root.is_dir()) {
+            return Err(LandError::RootGone { root });
         }
+        self.layer.replaced_root().map_or(Ok(()), |root| Err(LandError::RootReplaced { root }))
     }
 }
 

@@ -125,6 +125,9 @@ impl LayerLookupError {
 /// The next step after an error of a layer.
 pub(crate) fn layer_hint(error: &LayerError) -> Option<&'static str> {
     match error {
+        LayerError::RootReplaced { .. } => Some(
+            "move the directory back that the command worked on, or drop the changes: `ringfence discard ID`",
+        ),
         LayerError::InUse { .. } => Some("wait until the other process has ended"),
         LayerError::Unknown { .. } => Some("`ringfence changes --all` lists the layers that exist"),
         LayerError::Interrupted { .. } => Some("the next start of `ringfence` ends it"),
@@ -155,6 +158,11 @@ impl OpenLayer {
 
     pub fn roots(&self) -> Vec<PathBuf> {
         self.layer.roots()
+    }
+
+    /// The roots on another file system than the layer.
+    pub fn roots_elsewhere(&self) -> Result<Vec<PathBuf>, LayerError> {
+        self.layer.roots_elsewhere()
     }
 }
 
@@ -252,7 +260,8 @@ impl Runtime {
                 return Err(LayerLookupError::SetAside { id: id.to_string(), directory });
             }
         }
-        if keeps_landed && layer.roots().iter().any(|root| !root.is_dir()) {
+        let is_gone = layer.roots().iter().any(|root| !root.is_dir()) || layer.replaced_root().is_some();
+        if keeps_landed && is_gone {
             return Err(LayerLookupError::KeepsLanded { id: id.to_string() });
         }
         // Its roots may be gone.
