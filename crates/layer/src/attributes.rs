@@ -25,8 +25,6 @@ pub(crate) struct OverlayMarks {
     /// An attribute that the options of the view exclude: the entry does not have its own content.
     pub(crate) foreign: bool,
     pub(crate) privileged: bool,
-    /// A program inside used attributes of overlayfs itself.
-    pub(crate) escaped: bool,
 }
 
 impl OverlayMarks {
@@ -36,7 +34,7 @@ impl OverlayMarks {
             if name == CAPABILITIES {
                 marks.privileged = true;
             } else if name.starts_with(ESCAPED) {
-                marks.escaped = true;
+                // It stays in the layer.
             } else if let Some(mark) = overlay_suffix(&name) {
                 match mark {
                     // KERNEL: "x" says that the directory has whiteouts of another form.
@@ -54,18 +52,17 @@ impl OverlayMarks {
     }
 }
 
-/// The attributes that a program inside sees: those that belong to the entry.
+/// The attributes that land: those that belong to the entry. ATTACK: an attribute of overlayfs that a program inside made would
+/// act in a later overlay that the host mounts over what landed, and hide or redirect its entries.
 pub(crate) fn visible(fd: BorrowedFd<'_>) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
     let mut found = BTreeMap::new();
     for name in names(fd)? {
-        let seen = match name.strip_prefix(ESCAPED) {
-            Some(rest) => [b"user.overlay.", rest].concat(),
-            None if overlay_suffix(&name).is_some() => continue,
-            None if name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_") => name.clone(),
-            None => continue,
-        };
-        if let Some(value) = value(fd, &name)? {
-            found.insert(seen, value);
+        let lands = name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_");
+        if lands
+            && overlay_suffix(&name).is_none()
+            && let Some(value) = value(fd, &name)?
+        {
+            found.insert(name, value);
         }
     }
     Ok(found)

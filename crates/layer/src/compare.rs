@@ -21,8 +21,6 @@ use crate::walk::{UpperCandidate, UpperContents, UpperEntry};
 pub(crate) struct ComparedChange {
     pub(crate) change: LayerChange,
     pub(crate) upper: Option<UpperEntry>,
-    /// Attributes of it have another name in the upper.
-    pub(crate) escaped: bool,
     pub(crate) host: Option<Stamp>,
 }
 
@@ -30,18 +28,6 @@ pub(crate) struct ComparedChange {
 pub(crate) struct Comparison {
     pub(crate) changes: Vec<ComparedChange>,
     pub(crate) refused: Vec<RefusedEntry>,
-}
-
-#[derive(Clone, Copy)]
-struct JudgedKind {
-    kind: ChangeKind,
-    escaped: bool,
-}
-
-impl JudgedKind {
-    fn plain(kind: ChangeKind) -> Self {
-        Self { kind, escaped: false }
-    }
 }
 
 pub(crate) struct Comparer<'a> {
@@ -52,7 +38,7 @@ pub(crate) struct Comparer<'a> {
 }
 
 enum Verdict {
-    Change(JudgedKind),
+    Change(ChangeKind),
     Nothing,
     Refused(UnlandableReason),
 }
@@ -76,8 +62,8 @@ impl Comparer<'_> {
                     reported.insert(candidate.path.clone(), reason);
                     refused = Some(candidate.path);
                 }
-                Verdict::Change(judged) => {
-                    comparison.changes.push(self.change(candidate, judged)?);
+                Verdict::Change(kind) => {
+                    comparison.changes.push(self.change(candidate, kind)?);
                 }
             }
         }
@@ -99,11 +85,7 @@ impl Comparer<'_> {
         let path = &candidate.path;
         let Some(upper) = &candidate.upper else {
             let there = candidate.host.is_some();
-            return Ok(if there {
-                Verdict::Change(JudgedKind::plain(ChangeKind::Deleted))
-            } else {
-                Verdict::Nothing
-            });
+            return Ok(if there { Verdict::Change(ChangeKind::Deleted) } else { Verdict::Nothing });
         };
         if let Some(reason) = unlandable(&upper.stamp) {
             return Ok(Verdict::Refused(reason));
@@ -119,46 +101,36 @@ impl Comparer<'_> {
             return Ok(Verdict::Refused(UnlandableReason::UnknownOverlay));
         }
         let Some(host) = &candidate.host else {
-            return Ok(Verdict::Change(JudgedKind { kind: ChangeKind::Created, escaped: marks.escaped }));
+            return Ok(Verdict::Change(ChangeKind::Created));
         };
         Ok(match (upper.stamp.kind(), host.kind()) {
             (_, EntryKind::Other) => Verdict::Refused(UnlandableReason::HostSpecial),
             (EntryKind::Directory, EntryKind::Directory) => {
                 let same = upper.stamp.permissions() == host.permissions();
-                if same { Verdict::Nothing } else { Verdict::Change(JudgedKind::plain(ChangeKind::Metadata)) }
+                if same { Verdict::Nothing } else { Verdict::Change(ChangeKind::Metadata) }
             }
-            (EntryKind::File, EntryKind::File) => self.judge_file(upper, host, path, marks)?,
+            (EntryKind::File, EntryKind::File) => self.judge_file(upper, host, path)?,
             (EntryKind::Link, EntryKind::Link) => {
                 let same =
                     self.digest(self.upper, path, &upper.stamp)? == self.digest(self.host, path, host)?;
-                if same { Verdict::Nothing } else { Verdict::Change(JudgedKind::plain(ChangeKind::Modified)) }
+                if same { Verdict::Nothing } else { Verdict::Change(ChangeKind::Modified) }
             }
-            _ => Verdict::Change(JudgedKind { kind: ChangeKind::Replaced, escaped: marks.escaped }),
+            _ => Verdict::Change(ChangeKind::Replaced),
         })
     }
 
-    fn judge_file(
-        &self,
-        upper: &UpperEntry,
-        host: &Stamp,
-        path: &Path,
-        marks: OverlayMarks,
-    ) -> Result<Verdict, LayerError> {
+    fn judge_file(&self, upper: &UpperEntry, host: &Stamp, path: &Path) -> Result<Verdict, LayerError> {
         let other = upper.stamp.bytes != host.bytes
             || self.digest(self.upper, path, &upper.stamp)? != self.digest(self.host, path, host)?;
         if other {
-            return Ok(Verdict::Change(JudgedKind { kind: ChangeKind::Modified, escaped: marks.escaped }));
+            return Ok(Verdict::Change(ChangeKind::Modified));
         }
         let same = upper.stamp.mode == host.mode
             && upper.stamp.owner == host.owner
             && upper.stamp.group == host.group
             && upper.stamp.modified == host.modified
             && self.attributes(self.upper, path)? == self.attributes(self.host, path)?;
-        Ok(if same {
-            Verdict::Nothing
-        } else {
-            Verdict::Change(JudgedKind { kind: ChangeKind::Metadata, escaped: marks.escaped })
-        })
+        Ok(if same { Verdict::Nothing } else { Verdict::Change(ChangeKind::Metadata) })
     }
 
     fn attributes(&self, tree: &HeldTree, path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, LayerError> {
@@ -180,7 +152,7 @@ impl Comparer<'_> {
         OverlayMarks::of(opened.as_fd())
     }
 
-    fn change(&self, candidate: UpperCandidate, judged: JudgedKind) -> Result<ComparedChange, LayerError> {
+    fn change(&self, candidate: UpperCandidate, kind: ChangeKind) -> Result<ComparedChange, LayerError> {
         let UpperCandidate { path, upper, host } = candidate;
         let before = self.state(self.host, &path, host.as_ref())?;
         let mut after = self.state(self.upper, &path, upper.as_ref().map(|upper| &upper.stamp))?;
@@ -192,12 +164,12 @@ impl Comparer<'_> {
         let change = LayerChange {
             root: self.root.clone(),
             path: ByteString::from(path),
-            kind: judged.kind,
+            kind,
             before,
             after,
             landed: None,
         };
-        Ok(ComparedChange { change, upper, escaped: judged.escaped, host })
+        Ok(ComparedChange { change, upper, host })
     }
 
     fn state(

@@ -29,6 +29,8 @@ pub enum LayerError {
     ViewOpen { id: String },
     #[error("`{}` is not a root of the layer", ByteString::from(path.as_path()).display())]
     UnknownRoot { path: PathBuf },
+    #[error("`{}` is another directory than the one that the layer is of", ByteString::from(path.as_path()).display())]
+    RootReplaced { path: PathBuf },
     /// KERNEL: some network and user-space file systems have no RENAME_EXCHANGE.
     #[error("the file system of `{}` cannot exchange two files", ByteString::from(path.as_path()).display())]
     NoExchange { path: PathBuf },

@@ -76,6 +76,8 @@ pub enum ConflictReason {
     MountPoint,
     /// The layer has something else there than what was selected.
     NotAsSelected,
+    /// What the layer keeps from before the landing is not what it was: the host wrote it under another name of the file.
+    KeptChanged,
 }
 
 /// Both versions are kept: the host's where it is, the layer's in the layer.
@@ -359,8 +361,9 @@ impl Layer {
             let mut changed = false;
             for entry in transfer.done().filter(|entry| entry.root == number) {
                 let found = match root.host.stat(entry.path()) {
-                    // It is in a directory that its owner cannot enter: without a base, what comes later is a conflict.
-                    Err(Errno::ACCESS) => {
+                    // It is in a directory that its owner cannot enter, or that the host is just moving out of the root: without a
+                    // base, what comes later is a conflict.
+                    Err(Errno::ACCESS | Errno::XDEV) => {
                         known.entries.remove(entry.path());
                         changed = true;
                         continue;

@@ -26,7 +26,8 @@ use crate::copy::times;
 use crate::digest::DigestCache;
 use crate::error::LayerError;
 use crate::opaque::make_explicit;
-use crate::record::{LayerRecord, LayerRootRecord, RootBase};
+use crate::plan::Placement;
+use crate::record::{LayerRecord, LayerRootRecord, RootBase, RootIdentity};
 use crate::remove::remove_tree;
 use crate::stamp::Stamp;
 use crate::transfer::{LayerRoot, placement};
@@ -113,8 +114,10 @@ impl Layer {
             make(&upper)?;
             dress(&upper, &host)?;
             let path = ByteString::from(root);
-            self.record.roots.push(LayerRootRecord { path, opened, mounts: 0 });
+            let identity = Some(RootIdentity::of(&host)?);
+            self.record.roots.push(LayerRootRecord { path, opened, mounts: 0, identity });
         } else {
+            self.record.roots.get(number).map_or(Ok(()), |known| must_be_same(known, &host))?;
             self.restore_modes(number)?;
         }
         let mount = self.record.roots.get_mut(number).map_or(0, |root| {
@@ -228,11 +231,27 @@ impl Layer {
         let layer = HeldTree::private(&self.path)?;
         let open = |(number, root): (usize, &LayerRootRecord)| {
             let host = HeldTree::root(root.path.as_path())?;
+            must_be_same(root, &host)?;
             let upper = HeldTree::private(&self.upper_path(number))?;
             let placement = placement(&layer, &host)?;
             Ok(LayerRoot { path: root.path.clone(), upper, host, placement })
         };
         self.record.roots.iter().enumerate().map(open).collect()
+    }
+
+    /// The roots on another file system than the layer. What lands there is staged beside its target.
+    pub fn roots_elsewhere(&self) -> Result<Vec<PathBuf>, LayerError> {
+        let roots = self.open_roots()?.into_iter().filter(|root| root.placement == Placement::Beside);
+        Ok(roots.map(|root| root.path.as_path().to_owned()).collect())
+    }
+
+    /// A root whose path is another directory now.
+    pub fn replaced_root(&self) -> Option<PathBuf> {
+        let is_other = |root: &&LayerRootRecord| {
+            let same = HeldTree::root(root.path.as_path()).and_then(|host| must_be_same(root, &host));
+            matches!(same, Err(LayerError::RootReplaced { .. }))
+        };
+        self.record.roots.iter().find(is_other).map(|root| root.path.as_path().to_owned())
     }
 
     pub(crate) fn compare(&self, number: usize, root: &LayerRoot) -> Result<Comparison, LayerError> {
@@ -251,6 +270,7 @@ impl Layer {
         if !self.record.landings.contains(&landing) {
             self.record.landings.push(landing);
             self.record.bytes = self.record.bytes.saturating_add(bytes);
+            self.record.landed = Some(base::now());
         }
         self.record.next_landing = self.record.next_landing.max(landing.saturating_add(1));
     }
@@ -344,6 +364,16 @@ impl Layer {
         let mounts = self.record.roots.get(number).map_or(0, |root| root.mounts);
         (1..=mounts)
             .try_for_each(|mount| remove_tree(&self.root_path(number), format!("work.{mount}").as_ref()))
+    }
+}
+
+/// What waits was made on one directory. ATTACK: another one at its path would get what a person looked at for the first.
+fn must_be_same(root: &LayerRootRecord, host: &HeldTree) -> Result<(), LayerError> {
+    match root.identity {
+        Some(identity) if identity != RootIdentity::of(host)? => {
+            Err(LayerError::RootReplaced { path: root.path.as_path().to_owned() })
+        }
+        _ => Ok(()),
     }
 }
 

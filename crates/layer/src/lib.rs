@@ -32,6 +32,7 @@ mod store;
 mod swap;
 mod transfer;
 mod undo;
+mod waiting;
 mod walk;
 
 pub use change::{

@@ -47,6 +47,9 @@ pub(crate) enum SlotStaging {
     /// Nothing is staged.
     Nothing,
     /// A second name of the same file: no bytes move, and the upper keeps its own name until the landing is complete.
+    ///
+    /// INVARIANT: the file has no other name. ATTACK: a command links an ordinary name to a protected one; a later session that
+    /// may write the ordinary one would write the file that a person approved.
     Link,
     Copy,
     /// A new directory: its entries land one by one.
@@ -139,7 +142,7 @@ fn planned_entry(
     placement: Placement,
     slot: LandedSlot,
 ) -> PlannedEntry {
-    let ComparedChange { mut change, upper, escaped, host } = compared;
+    let ComparedChange { mut change, upper, host } = compared;
     change.landed = Some(slot);
     let mut entry = PlannedEntry {
         root,
@@ -155,7 +158,7 @@ fn planned_entry(
     {
         entry.staging = match upper.stamp.kind() {
             EntryKind::Directory => SlotStaging::Directory,
-            _ if placement == Placement::Beside || upper.relaxed || escaped => SlotStaging::Copy,
+            _ if placement == Placement::Beside || upper.relaxed || upper.shared => SlotStaging::Copy,
             _ => SlotStaging::Link,
         };
         entry.incoming = (entry.staging == SlotStaging::Link).then_some(upper.stamp);

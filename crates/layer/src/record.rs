@@ -7,10 +7,11 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use ringfence_types::ByteString;
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::beneath::HeldTree;
 use crate::change::EntryTime;
 use crate::error::LayerError;
 use crate::fault;
@@ -32,6 +33,9 @@ pub(crate) struct LayerRecord {
     pub(crate) landings: Vec<u32>,
     pub(crate) next_landing: u32,
     pub(crate) bytes: u64,
+    /// When something of it landed last. `None`: nothing did, or an older version wrote the record.
+    #[serde(default)]
+    pub(crate) landed: Option<EntryTime>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -40,6 +44,30 @@ pub(crate) struct LayerRootRecord {
     /// When its first view was opened.
     pub(crate) opened: EntryTime,
     pub(crate) mounts: u32,
+    /// `None`: an older version wrote the record.
+    #[serde(default)]
+    pub(crate) identity: Option<RootIdentity>,
+}
+
+/// Which directory a root is, whatever its path. KERNEL: the number of a device may be another after a start of the machine, and
+/// the number of an inode is used again; the time of its making tells the two apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RootIdentity {
+    inode: u64,
+    /// `None`: the file system does not say.
+    born: Option<EntryTime>,
+}
+
+impl RootIdentity {
+    pub(crate) fn of(root: &HeldTree) -> Result<Self, LayerError> {
+        let wanted = StatxFlags::INO | StatxFlags::BTIME;
+        let found = rustix::fs::statx(root.fd(), "", AtFlags::EMPTY_PATH, wanted)
+            .map_err(|errno| root.failed("look at", Path::new(""), errno))?;
+        let known = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+        let (seconds, nanos) = (found.stx_btime.tv_sec, found.stx_btime.tv_nsec);
+        let born = known.then_some(EntryTime { seconds, nanos });
+        Ok(Self { inode: found.stx_ino, born })
+    }
 }
 
 /// What the root had at a path when the view was open.

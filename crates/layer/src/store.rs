@@ -37,6 +37,8 @@ pub struct LayerSummary {
     pub state: LayerState,
     pub roots: Vec<PathBuf>,
     pub created: SystemTime,
+    /// When something of it landed last. `None`: nothing did, or all of it was taken back.
+    pub landed: Option<SystemTime>,
     /// What it takes on disk, counted when its view was closed and when it landed.
     pub bytes: u64,
     /// Another process, or this one, works with it.
@@ -63,11 +65,11 @@ pub enum LandingRecoveryOutcome {
 /// `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PruneLimits {
-    /// How long layers are kept whose changes landed or were undone.
+    /// How long layers are kept after the last of their changes landed.
     pub landed_age: Option<Duration>,
-    /// How long layers are kept whose changes wait.
+    /// How long layers are kept whose changes wait, for the first time or since an undo.
     pub pending_age: Option<Duration>,
-    /// How much all layers together may take. The oldest landed layers go first; pending ones stay.
+    /// How much all layers together may take. What landed first goes first; layers with changes that wait stay.
     pub bytes: Option<u64>,
 }
 
@@ -75,6 +77,13 @@ pub struct PruneLimits {
 pub struct PruneReport {
     pub removed: Vec<String>,
     pub bytes: u64,
+}
+
+impl LayerSummary {
+    /// The last time at which it was worked with, as far as the record says.
+    fn since(&self) -> SystemTime {
+        self.landed.unwrap_or(self.created)
+    }
 }
 
 impl LayerStore {
@@ -117,6 +126,7 @@ impl LayerStore {
             landings: Vec::new(),
             next_landing: 1,
             bytes: 0,
+            landed: None,
         };
         let layer = Layer::locked(&self.path, path, lock, record);
         layer.save()?;
@@ -190,7 +200,8 @@ impl LayerStore {
         Ok(Some(LandingRecovery { layer: id.to_owned(), direction, outcome, report }))
     }
 
-    /// Removes layers beyond the limits. Layers in use stay, and layers whose landing was cut off and can still be ended.
+    /// Removes layers beyond the limits. Layers in use stay, layers whose landing was cut off and can still be ended, and layers
+    /// that have set something aside.
     pub fn prune(&self, limits: &PruneLimits) -> Result<PruneReport, LayerError> {
         let mut report = PruneReport::default();
         self.sweep()?;
@@ -198,16 +209,18 @@ impl LayerStore {
         let mut kept = Vec::new();
         for summary in self.list()? {
             let limit = match summary.state {
-                LayerState::Landed | LayerState::Undone => limits.landed_age,
-                LayerState::Open | LayerState::Pending => limits.pending_age,
+                LayerState::Landed => limits.landed_age,
+                LayerState::Open | LayerState::Pending | LayerState::Undone => limits.pending_age,
             };
-            let age = now.duration_since(summary.created).unwrap_or_default();
+            let age = now.duration_since(summary.since()).unwrap_or_default();
             if limit.is_none_or(|limit| age <= limit) || !self.remove(&summary, &mut report)? {
                 kept.push(summary);
             }
         }
         let mut total: u64 = kept.iter().map(|summary| summary.bytes).sum();
-        for summary in kept.iter().rev().filter(|summary| summary.state == LayerState::Landed) {
+        kept.retain(|summary| summary.state == LayerState::Landed);
+        kept.sort_by_key(LayerSummary::since);
+        for summary in &kept {
             let beyond = limits.bytes.is_some_and(|limit| total > limit);
             if beyond && self.remove(summary, &mut report)? {
                 total = total.saturating_sub(summary.bytes);
@@ -218,6 +231,8 @@ impl LayerStore {
 
     fn remove(&self, summary: &LayerSummary, report: &mut PruneReport) -> Result<bool, LayerError> {
         match self.open_to_discard(&summary.id) {
+            // Somebody's edits that are nowhere else.
+            Ok(layer) if layer.set_aside()?.is_some() => return Ok(false),
             Ok(layer) => layer.discard()?,
             Err(LayerError::InUse { .. } | LayerError::Interrupted { .. } | LayerError::Unknown { .. }) => {
                 return Ok(false);
@@ -254,11 +269,14 @@ impl LayerStore {
             Ok(lock) => lock.is_none(),
             Err(_) => false,
         };
+        let is_landed = !record.landings.is_empty();
         Ok(LayerSummary {
             id: record.id,
             state: record.state,
             roots: record.roots.iter().map(|root| root.path.as_path().to_owned()).collect(),
             created: system_time(record.created),
+            // A record of an older version does not say when.
+            landed: is_landed.then(|| system_time(record.landed.unwrap_or(record.created))),
             bytes: record.bytes,
             in_use,
         })

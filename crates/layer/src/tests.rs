@@ -3,6 +3,7 @@
 mod bench;
 mod conflicts;
 mod crash;
+mod discard;
 mod landing;
 mod overlay;
 mod space;

@@ -132,9 +132,8 @@ impl<'a> Transfer<'a> {
     /// Puts everything into its slot, durable.
     pub(crate) fn stage(&mut self, name: &str) -> Result<(), LayerError> {
         let mut entries = std::mem::take(&mut self.plan.entries);
-        let mut copies = HashMap::new();
         let staged = entries.iter_mut().try_for_each(|entry| {
-            self.stage_entry(entry, &mut copies)?;
+            self.stage_entry(entry)?;
             fault::point();
             Ok(())
         });
@@ -168,18 +167,14 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    fn stage_entry(
-        &self,
-        entry: &mut PlannedEntry,
-        copies: &mut HashMap<StagedInode, PlannedEntry>,
-    ) -> Result<(), LayerError> {
+    fn stage_entry(&self, entry: &mut PlannedEntry) -> Result<(), LayerError> {
         if entry.is_mode_only() {
             return Ok(());
         }
         let failed = |errno| self.failed("prepare", entry, errno);
         let Some(slot) = self.slot(entry)? else { return Err(failed(Errno::NOENT)) };
         let staged = match self.direction {
-            LandingDirection::Land => self.stage_landing(entry, slot.place(), copies),
+            LandingDirection::Land => self.stage_landing(entry, slot.place()),
             LandingDirection::Undo => self.stage_undo(entry, slot.place()),
         };
         let (staging, incoming) = match staged {
@@ -191,12 +186,7 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    fn stage_landing(
-        &self,
-        entry: &PlannedEntry,
-        slot: EntryPlace<'_>,
-        copies: &mut HashMap<StagedInode, PlannedEntry>,
-    ) -> Result<SlotContent, Errno> {
+    fn stage_landing(&self, entry: &PlannedEntry, slot: EntryPlace<'_>) -> Result<SlotContent, Errno> {
         let Some(root) = self.roots.get(entry.root) else { return Err(Errno::INVAL) };
         if entry.beside.is_some() && entry.outgoing.is_some() {
             let parent = root.host.parent(entry.path())?;
@@ -223,35 +213,10 @@ impl<'a> Transfer<'a> {
         }
         let staging =
             if entry.staging == SlotStaging::Directory { SlotStaging::Directory } else { SlotStaging::Copy };
-        let incoming = self.copy_upper(entry, upper, slot, copies)?;
-        Ok(SlotContent { staging, incoming: Some(incoming) })
-    }
-
-    /// Copies an entry of the upper; the names of one file stay names of one file.
-    fn copy_upper(
-        &self,
-        entry: &PlannedEntry,
-        upper: EntryPlace<'_>,
-        slot: EntryPlace<'_>,
-        copies: &mut HashMap<StagedInode, PlannedEntry>,
-    ) -> Result<Stamp, Errno> {
+        // Also where two names of the upper are one file: each name lands as a file of its own.
         let mode = entry.change.after.as_ref().map_or(0, |after| after.mode);
-        let found = upper.stamp()?.ok_or(Errno::NOENT)?;
-        if found.kind() != EntryKind::File {
-            return copy(upper, slot, mode);
-        }
-        let key = StagedInode { root: entry.root, inode: found.inode };
-        if let Some(first) = copies.get(&key)
-            && let Ok(Some(other)) = self.slot(first)
-        {
-            let (from, none) = (other.place(), AtFlags::empty());
-            if rustix::fs::linkat(from.directory, from.name, slot.directory, slot.name, none).is_ok() {
-                return slot.stamp()?.ok_or(Errno::NOENT);
-            }
-        }
-        let stamp = copy(upper, slot, mode)?;
-        copies.insert(key, entry.clone());
-        Ok(stamp)
+        let incoming = copy(upper, slot, mode)?;
+        Ok(SlotContent { staging, incoming: Some(incoming) })
     }
 
     fn stage_undo(&self, entry: &PlannedEntry, slot: EntryPlace<'_>) -> Result<SlotContent, Errno> {
@@ -512,12 +477,6 @@ impl<'a> Transfer<'a> {
     pub(crate) fn done(&self) -> impl Iterator<Item = &PlannedEntry> {
         self.plan.entries.iter().filter(|entry| !self.conflicts.contains_key(&entry.number()))
     }
-}
-
-#[derive(PartialEq, Eq, Hash)]
-struct StagedInode {
-    root: usize,
-    inode: u64,
 }
 
 struct SlotContent {

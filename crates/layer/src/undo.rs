@@ -16,7 +16,7 @@ use crate::landing::{
 use crate::layer::Layer;
 use crate::plan::{LandingPlan, Placement, PlannedEntry, place_beside, relaxed};
 use crate::stamp::Stamp;
-use crate::transfer::LayerRoot;
+use crate::transfer::{LandingDirectory, LayerRoot, Transfer};
 
 /// The host's side of a landed entry.
 #[derive(Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Layer {
         landings: &[(u32, LandingPlan)],
     ) -> Result<Vec<LandingConflict>, LayerError> {
         let entries = || landings.iter().flat_map(|(_, plan)| &plan.entries);
-        let mut found = Vec::new();
+        let mut found = self.changed_before_images(landings)?;
         let mut looked = HashSet::new();
         let landed: BTreeSet<LandedPath> = entries().map(LandedPath::of).collect();
         for entry in entries() {
@@ -91,6 +91,39 @@ impl Layer {
             }
         }
         Ok(found)
+    }
+
+    /// The before-images that are not what was recorded. An exchange moves the file of the host into the layer, where another name
+    /// of it on the host still writes it.
+    fn changed_before_images(
+        &self,
+        landings: &[(u32, LandingPlan)],
+    ) -> Result<Vec<LandingConflict>, LayerError> {
+        let mut found = Vec::new();
+        for (number, plan) in landings {
+            let kept = LandingDirectory::open(self.path(), *number)?.kept;
+            for entry in plan.entries.iter().filter(|entry| !entry.is_mode_only()) {
+                if !self.is_as_recorded(&kept, entry)? {
+                    found.push(entry.conflict(ConflictReason::KeptChanged));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn is_as_recorded(&self, kept: &HeldTree, entry: &PlannedEntry) -> Result<bool, LayerError> {
+        let Some(before) = &entry.change.before else { return Ok(true) };
+        let name = PathBuf::from(Transfer::kept_name(entry));
+        let failed = |errno| kept.failed("look at", &name, errno);
+        let Some(stat) = kept.stat(&name).map_err(failed)? else { return Ok(true) };
+        let stamp = Stamp::of(&stat);
+        if stamp.kind() != EntryKind::File || before.kind != EntryKind::File {
+            return Ok(stamp.kind() == before.kind);
+        }
+        let digest = self.digests().of(kept, &name, &stamp).map_err(failed)?;
+        // What cannot be read was not readable before, or has other permissions.
+        let same_content = digest == before.digest || digest.is_none();
+        Ok(same_content && stamp.permissions() == before.mode)
     }
 
     fn host_side(&self, host: &HeldTree, entry: &PlannedEntry) -> Result<HostSide, LayerError> {

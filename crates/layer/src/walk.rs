@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::vec;
 
+use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use crate::attributes::OverlayMarks;
@@ -37,6 +38,8 @@ pub(crate) struct UpperEntry {
     pub(crate) stamp: Stamp,
     /// It has other permissions now.
     pub(crate) relaxed: bool,
+    /// The file has other names too.
+    pub(crate) shared: bool,
 }
 
 /// What a walk found.
@@ -86,12 +89,10 @@ impl Walk<'_> {
     pub(crate) fn run(&self) -> Result<UpperContents, LayerError> {
         let mut contents = UpperContents::default();
         let top = Path::new("");
-        let stamp = |tree: &HeldTree| {
-            let stat = tree.stat(top).map_err(|errno| tree.failed("look at", top, errno))?;
-            Ok::<_, LayerError>(stat.map(|stat| Stamp::of(&stat)))
-        };
-        let upper = stamp(self.upper)?.map(|stamp| self.entry(top, stamp));
-        contents.candidates.push(UpperCandidate { path: PathBuf::new(), upper, host: stamp(self.host)? });
+        let look = |tree: &HeldTree| tree.stat(top).map_err(|errno| tree.failed("look at", top, errno));
+        let upper = look(self.upper)?.map(|stat| self.entry(top, &stat));
+        let host = look(self.host)?.map(|stat| Stamp::of(&stat));
+        contents.candidates.push(UpperCandidate { path: PathBuf::new(), upper, host });
         let mut frames = Vec::new();
         self.enter(PathBuf::new(), Sides::Merged, &mut frames, &mut contents)?;
         while let Some(frame) = frames.last_mut() {
@@ -167,7 +168,7 @@ impl Walk<'_> {
         }
         for name in names(directory.as_fd()).map_err(failed)? {
             let Some(stat) = stat_at(directory.as_fd(), &name).map_err(failed)? else { continue };
-            let upper = (!is_whiteout(&stat)).then(|| self.entry(&path.join(&name), Stamp::of(&stat)));
+            let upper = (!is_whiteout(&stat)).then(|| self.entry(&path.join(&name), &stat));
             found.insert(name.clone(), FrameEntry { name, upper, host: None });
         }
         Ok(marks)
@@ -210,14 +211,14 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn entry(&self, path: &Path, mut stamp: Stamp) -> UpperEntry {
-        match self.modes.get(path) {
-            Some(mode) => {
-                stamp.mode = (stamp.mode & !0o7777) | mode;
-                UpperEntry { stamp, relaxed: true }
-            }
-            None => UpperEntry { stamp, relaxed: false },
+    fn entry(&self, path: &Path, stat: &Stat) -> UpperEntry {
+        let mut stamp = Stamp::of(stat);
+        let shared = !stamp.is_directory() && stat.st_nlink > 1;
+        let recorded = self.modes.get(path);
+        if let Some(mode) = recorded {
+            stamp.mode = (stamp.mode & !0o7777) | mode;
         }
+        UpperEntry { stamp, relaxed: recorded.is_some(), shared }
     }
 }
 

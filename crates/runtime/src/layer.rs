@@ -24,7 +24,7 @@ pub use diff::{ChangeDiff, DiffForm};
 pub use land::{LandError, LandingOutcome, LandingRequest};
 pub(crate) use land::{changed_since, report_of_landing, report_of_undo};
 pub(crate) use lookup::layer_hint;
-pub use lookup::{LayerLookupError, LayerQuery, OpenLayer, WantedLayer};
+pub use lookup::{DiscardExtent, DiscardOutcome, LayerLookupError, LayerQuery, OpenLayer, WantedLayer};
 pub(crate) use recovery::recover;
 pub use recovery::{EndedLanding, LandingRecoveryError};
 pub(crate) use session_layer::{CommandWrites, SessionLayer};

@@ -75,6 +75,9 @@ pub(crate) struct DiscardArgs {
     pub(crate) place: PolicyArgs,
     /// The layer or a unique prefix [default: the newest of this workspace]
     pub(crate) id: Option<String>,
+    /// Remove the layer with all that is in it: what an undo needs, and versions of your files that are kept aside
+    #[arg(long, requires = "id")]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

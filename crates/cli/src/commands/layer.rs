@@ -10,8 +10,8 @@ use std::sync::Arc;
 use ringfence_authz::env::ApproverPresence;
 use ringfence_policy::StartupFlags;
 use ringfence_runtime::layer::{
-    JudgedChanges, LandError, LandingOutcome, LandingRequest, LayerLookupError, LayerQuery, LayerState,
-    LayerSummary, OpenLayer, WantedLayer,
+    DiscardExtent, JudgedChanges, LandError, LandingOutcome, LandingRequest, LayerLookupError, LayerQuery,
+    LayerState, LayerSummary, OpenLayer, WantedLayer,
 };
 use ringfence_runtime::{
     AgentSession, CallEnd, CallObserver, CommandIo, EffectOutput, OutputTarget, PipelineStage, Runtime,
@@ -112,15 +112,23 @@ pub(crate) fn discard(arguments: DiscardArgs) -> Result<ExitCode, ExitCode> {
     approval::require(&environment, OperatorRequirement::Nothing, "discard changes of a layer")?;
     let runtime = run::runtime(&environment, ApproverPresence::Unattended)?;
     let place = &arguments.place;
-    let found = find(&runtime, &environment, place, arguments.id.as_deref(), WantedLayer::Pending)?;
+    let (wanted, extent) = match arguments.force {
+        true => (WantedLayer::Any, DiscardExtent::Everything),
+        false => (WantedLayer::Pending, DiscardExtent::Waiting),
+    };
+    let found = find(&runtime, &environment, place, arguments.id.as_deref(), wanted)?;
     let layer = runtime.open_layer_to_discard(&found).map_err(|error| not_found(&error))?;
-    drop_layer(&runtime, layer)
+    drop_layer(&runtime, layer, extent)
 }
 
-fn drop_layer(runtime: &Runtime, layer: OpenLayer) -> Result<ExitCode, ExitCode> {
+fn drop_layer(runtime: &Runtime, layer: OpenLayer, extent: DiscardExtent) -> Result<ExitCode, ExitCode> {
     let id = layer.id().clone();
-    let count = runtime.discard_layer(layer, approval::here()).map_err(|error| not_found(&error))?;
-    say!("{id} discarded: {}", counted(count, "change"));
+    let dropped =
+        runtime.discard_layer(layer, approval::here(), extent).map_err(|error| not_found(&error))?;
+    say!("{id} discarded: {}", counted(dropped.changes, "change"));
+    if dropped.keeps_landed {
+        note!("  what landed stays; it can be taken back: ringfence undo {id}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -200,7 +208,8 @@ fn session<'r>(
     session_on(runtime, governed.session_spec(), layer)
 }
 
-/// The roots of the layer are those that its command was admitted with.
+/// The roots of the layer are those that its command was admitted with. Where policy knows a root, policy says what may be written
+/// in it: the operator may have narrowed it since.
 fn session_on<'r>(
     runtime: &'r Runtime,
     mut spec: SessionSpec,
@@ -208,7 +217,9 @@ fn session_on<'r>(
 ) -> Result<AgentSession<'r>, ExitCode> {
     let workspace = policy_resolution::real(&spec.workspace);
     for root in layer.roots().into_iter().filter(|root| *root != workspace) {
-        spec.roots.retain(|known| known.path.as_path() != root);
+        if spec.roots.iter().any(|known| policy_resolution::real(known.path.as_path()) == root) {
+            continue;
+        }
         spec.roots.push(Root { path: ByteString::from(root.as_path()), access: Access::Write });
     }
     // A session by name belongs to the agent; this one is the operator's.
@@ -309,10 +320,10 @@ fn landed(outcome: &LandingOutcome, id: &str, action: LandingAction) -> ExitCode
     if outcome.conflicts.is_empty() {
         return ExitCode::SUCCESS;
     }
-    error::refused(&conflict(outcome, id))
+    error::refused(&conflict(outcome, id, action))
 }
 
-fn conflict(outcome: &LandingOutcome, id: &str) -> Refusal {
+fn conflict(outcome: &LandingOutcome, id: &str, action: LandingAction) -> Refusal {
     const NAMED: usize = 20;
     let name =
         |entry: &ringfence_types::UnlandedEntry| format!("`{}`: {}", entry.path.display(), entry.reason);
@@ -321,9 +332,17 @@ fn conflict(outcome: &LandingOutcome, id: &str) -> Refusal {
     named.extend((more > 0).then(|| format!("and {more} more")));
     let message =
         format!("{} left as it is: {}", counted(outcome.conflicts.len(), "change"), named.join("; "));
-    let hint = format!(
-        "both versions are kept: `ringfence changes {id} --patch` shows the layer's; move yours away and commit again, or `ringfence discard {id}`"
-    );
+    let hint = match action {
+        LandingAction::Commit => format!(
+            "both versions are kept: `ringfence changes {id} --patch` shows the layer's; move yours away and commit again, or \
+             `ringfence discard {id}` drops what has not landed"
+        ),
+        LandingAction::Undo | LandingAction::ForcedUndo => {
+            "both versions are kept: yours is where it was, the one from before the landing is in `aside` of the layer's \
+             directory"
+                .to_owned()
+        }
+    };
     let (code, rule) = (RefusalCode::Conflict, RuleId::LandingConflict.into());
     Refusal { code, layer: PolicyLayer::Floor, rule, message, hint: Some(hint) }
 }
@@ -371,6 +390,13 @@ pub(crate) fn after_try(runtime: &Runtime, environment: &Environment, spec: Sess
     let Ok(judged) = judged(&session, &layer) else { return };
     let workspace = session.workspace().path.clone();
     note!("ringfence: {}", show::summary(&judged, &workspace));
+    for root in layer.roots_elsewhere().unwrap_or_default() {
+        note!(
+            "ringfence: `{}` is on another file system than the state directory: while changes land, other programs can \
+             open them under their temporary names beside their targets",
+            ByteString::from(root.as_path()).display()
+        );
+    }
     let id = layer.id().clone();
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         show::next_steps(id.as_str());
@@ -390,7 +416,7 @@ pub(crate) fn after_try(runtime: &Runtime, environment: &Environment, spec: Sess
                 return;
             }
             TryAnswer::Discard => {
-                let _told = drop_layer(runtime, layer);
+                let _told = drop_layer(runtime, layer, DiscardExtent::Waiting);
                 return;
             }
             TryAnswer::Later => {

@@ -194,6 +194,59 @@ fn what_is_discarded_is_gone() {
 }
 
 #[test]
+fn what_landed_of_a_part_can_be_taken_back_after_the_rest_is_discarded() {
+    let world = World::new();
+    prepare(&world);
+    let before = tree(&world.workspace);
+    let id = world.tried(SCRIPT);
+    world.layers(&["commit", &id, "a", "new/deep"]).expect(0);
+    let landed = tree(&world.workspace);
+    let done = world.layers(&["discard"]).expect(0);
+    assert!(done.err.contains(&format!("ringfence undo {id}")), "{}", done.err);
+    assert_eq!(tree(&world.workspace), landed);
+    assert_eq!(world.changes_of(&id)["changes"].as_array().unwrap().len(), 0, "nothing waits any more");
+    world.layers(&["undo"]).expect(0);
+    assert_eq!(tree(&world.workspace), before);
+}
+
+#[test]
+fn what_is_kept_aside_is_discarded_only_with_force() {
+    let world = World::new();
+    prepare(&world);
+    let id = world.tried("echo landed >a");
+    world.layers(&["commit"]).expect(0);
+    world.write("a", "by hand\n");
+    let done = world.layers(&["undo", "--force"]).expect(0);
+    let kept =
+        done.err.rsplit("kept as `").next().and_then(|rest| rest.split('`').next()).unwrap().to_owned();
+    let refused = world.layers(&["discard", &id]).expect(125);
+    let directory = Path::new(&kept).parent().unwrap().display().to_string();
+    for part in [directory.as_str(), &format!("ringfence discard {id} --force")] {
+        assert!(refused.err.contains(part), "{part}: {}", refused.err);
+    }
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "by hand\n");
+    world.layers(&["discard", &id, "--force"]).expect(0);
+    assert!(!Path::new(&kept).exists());
+    assert_eq!(world.layer_directories(), 0);
+}
+
+/// The layer that landed last, not the one that was made last.
+#[test]
+fn undo_without_an_id_takes_back_what_landed_last() {
+    let world = World::new();
+    prepare(&world);
+    let (older, newer) = (world.tried("echo older >a"), world.tried("echo newer >kept"));
+    world.layers(&["commit", &newer]).expect(0);
+    world.layers(&["commit", &older]).expect(0);
+    let done = world.layers(&["undo"]).expect(0);
+    assert!(done.text().contains(&older), "{}", done.text());
+    let done = world.layers(&["undo"]).expect(0);
+    assert!(done.text().contains(&newer), "{}", done.text());
+    let none = world.layers(&["undo"]).expect(125);
+    assert!(none.err.contains("nothing has landed"), "{}", none.err);
+}
+
+#[test]
 fn undo_brings_back_bytes_permissions_links_and_deletions() {
     let world = World::new();
     prepare(&world);
@@ -495,6 +548,56 @@ fn a_workspace_that_moved_or_is_gone_is_an_error_with_a_next_step() {
 }
 
 /// INVARIANT of `changes`: names and contents come from an agent.
+/// The operator's policy of today counts, not the one that the command ran under.
+#[test]
+fn a_root_that_policy_has_narrowed_since_gets_nothing() {
+    let world = World::new();
+    let extra = fs::canonicalize(world.root.path()).unwrap().join("extra");
+    fs::create_dir(&extra).unwrap();
+    let place = extra.display();
+    let allow = |access: &str| {
+        configure(&world, &format!("[[root]]\npath = \"{place}\"\naccess = \"{access}\"\n"));
+    };
+    allow("write");
+    let id = world.tried(&format!("echo inside >{place}/made"));
+    assert!(!extra.join("made").exists());
+    allow("read");
+    world.layers(&["commit", &id]).expect(126);
+    assert!(!extra.join("made").exists());
+    allow("write");
+    world.layers(&["commit", &id]).expect(0);
+    assert_eq!(fs::read_to_string(extra.join("made")).unwrap(), "inside\n", "the control");
+}
+
+#[test]
+fn another_directory_at_the_path_of_the_workspace_gets_nothing() {
+    let world = World::new();
+    prepare(&world);
+    let id = world.tried("echo inside >a");
+    let moved = world.workspace.with_file_name("moved");
+    fs::rename(&world.workspace, &moved).unwrap();
+    fs::create_dir(&world.workspace).unwrap();
+    world.write("a", "1\n2\n3\n");
+    let refused = world.layers(&["commit", &id]).expect(126);
+    assert!(refused.err.contains("landing.workspace") && refused.err.contains("another"), "{}", refused.err);
+    assert_eq!(world.read("a").as_deref(), Some("1\n2\n3\n"));
+    fs::remove_dir_all(&world.workspace).unwrap();
+    fs::rename(&moved, &world.workspace).unwrap();
+    world.layers(&["commit", &id]).expect(0);
+    assert_eq!(world.read("a").as_deref(), Some("inside\n"), "the control");
+}
+
+/// A name that a session may write is no other name of a hook that a person approved.
+#[test]
+fn names_of_one_file_land_as_files_of_their_own() {
+    let world = World::new();
+    prepare(&world);
+    world.tried("echo work >notes; ln notes other");
+    world.layers(&["commit"]).expect(0);
+    world.write("notes", "later\n");
+    assert_eq!(world.read("other").as_deref(), Some("work\n"));
+}
+
 #[test]
 fn nothing_of_a_layer_acts_upon_the_terminal() {
     let world = World::new();

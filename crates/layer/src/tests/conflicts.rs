@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::bench::{Bench, ID, Upper, kinds, land, listing};
 use crate::{
-    ConflictReason, LandingConflict, LandingSelection, LaterChanges, Layer, LayerState, UndoOutcome,
+    ConflictReason, LandingConflict, LandingSelection, LaterChanges, Layer, LayerError, LayerState,
+    UndoOutcome,
 };
 
 fn told(conflicts: &[LandingConflict]) -> Vec<(String, ConflictReason)> {
@@ -133,6 +134,59 @@ fn what_was_selected_is_what_lands() {
     let landed = report.landed;
     let report = layer.land(&LandingSelection::Only(landed)).unwrap();
     assert_eq!(told(&report.conflicts), [("c".to_owned(), ConflictReason::NotAsSelected)]);
+}
+
+/// Also where it has the same names and contents.
+#[test]
+fn another_directory_at_the_path_of_a_root_gets_nothing() {
+    let bench = Bench::new();
+    bench.host().file("a", "old");
+    let mut layer = bench.layer(|upper| {
+        upper.file("a", "new");
+    });
+    assert_eq!((layer.replaced_root(), layer.roots_elsewhere().unwrap()), (None, Vec::new()));
+    let moved = bench.project.path().join("moved");
+    fs::rename(&bench.root, &moved).unwrap();
+    fs::create_dir(&bench.root).unwrap();
+    bench.host().file("a", "old");
+    assert_eq!(layer.replaced_root().as_ref(), Some(&bench.root));
+    assert!(matches!(layer.land(&LandingSelection::All), Err(LayerError::RootReplaced { .. })));
+    assert_eq!(bench.host().read("a").unwrap(), "old");
+    fs::remove_dir_all(&bench.root).unwrap();
+    fs::rename(&moved, &bench.root).unwrap();
+    super::bench::land(&mut layer);
+    assert_eq!(bench.host().read("a").unwrap(), "new");
+    fs::rename(&bench.root, &moved).unwrap();
+    fs::create_dir(&bench.root).unwrap();
+    assert!(matches!(layer.undo(LaterChanges::SetAside), Err(LayerError::RootReplaced { .. })));
+    assert_eq!(fs::read_dir(&bench.root).unwrap().count(), 0);
+}
+
+#[test]
+fn a_root_on_another_file_system_is_told() {
+    let bench = Bench::across();
+    let layer = bench.layer(|_| {});
+    assert_eq!(layer.roots_elsewhere().unwrap(), std::slice::from_ref(&bench.root));
+}
+
+/// The exchange moves the file itself into the layer, and the host has another name of it.
+#[test]
+fn a_before_image_that_was_written_through_another_name_is_told() {
+    let bench = Bench::new();
+    bench.host().file("a", "old").file("b", "old");
+    fs::hard_link(bench.root.join("a"), bench.root.join("alias")).unwrap();
+    let mut layer = bench.layer(|upper| {
+        upper.file("a", "new").file("b", "new");
+    });
+    super::bench::land(&mut layer);
+    bench.host().file("alias", "evil");
+    let UndoOutcome::Refused(found) = layer.undo(LaterChanges::Refuse).unwrap() else { panic!("undone") };
+    let reasons: Vec<_> = found.iter().map(|conflict| (conflict.path.display(), conflict.reason)).collect();
+    assert_eq!(reasons, [("a".to_owned(), ConflictReason::KeptChanged)]);
+    assert_eq!((bench.host().read("a"), bench.host().read("b")), (Some("new".into()), Some("new".into())));
+    // A person who wants it all the same gets what there is.
+    assert!(matches!(layer.undo(LaterChanges::SetAside).unwrap(), UndoOutcome::Undone(_)));
+    assert_eq!((bench.host().read("a"), bench.host().read("b")), (Some("evil".into()), Some("old".into())));
 }
 
 /// A directory above becomes a link to a place outside of the root.

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Duration;
 
-use super::bench::{Bench, ID, land};
+use super::bench::{Bench, ID, land, undo};
 use crate::journal::PhaseJournal;
 use crate::landing::LandingDirection;
 use crate::transfer::directory_of;
@@ -117,6 +117,73 @@ fn old_and_large_layers_are_pruned_and_waiting_ones_stay() {
     let old = PruneLimits { pending_age: Some(Duration::ZERO), ..PruneLimits::default() };
     assert_eq!(bench.store.prune(&old).unwrap().removed, ["tx_wait"]);
     assert_eq!(fs::read_dir(bench.store.path()).unwrap().count(), 2, "journals and the lock");
+}
+
+/// Gives the records of a layer other times, as if they had been written then.
+fn set_times(bench: &Bench, id: &str, times: &[(&str, i64)]) {
+    let path = bench.store.path().join(id).join("layer.json");
+    let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    for (name, seconds) in times {
+        record[name] = serde_json::json!({ "seconds": seconds, "nanos": 0 });
+    }
+    fs::write(&path, record.to_string()).unwrap();
+}
+
+fn landed(bench: &Bench, id: &str) -> crate::Layer {
+    let mut layer = bench.store.create(id).unwrap();
+    let mount = layer.add_root(&bench.root).unwrap();
+    fs::write(mount.upper.join(id), "text").unwrap();
+    layer.close_view().unwrap();
+    land(&mut layer);
+    layer
+}
+
+#[test]
+fn what_was_undone_waits_and_is_not_pruned() {
+    let bench = Bench::new();
+    let mut layer = landed(&bench, "tx_undone");
+    undo(&mut layer);
+    drop(layer);
+    drop(landed(&bench, "tx_landed"));
+    set_times(&bench, "tx_undone", &[("created", 1), ("landed", 2)]);
+    set_times(&bench, "tx_landed", &[("created", 1), ("landed", 2)]);
+    let limits = PruneLimits { landed_age: Some(Duration::from_secs(60)), pending_age: None, bytes: Some(0) };
+    assert_eq!(bench.store.prune(&limits).unwrap().removed, ["tx_landed"], "the control");
+    let mut layer = bench.store.open_layer("tx_undone").unwrap();
+    assert_eq!(land(&mut layer).landed.len(), 1);
+}
+
+/// A layer that waited for long and landed yesterday can be undone.
+#[test]
+fn the_age_of_a_landed_layer_counts_from_its_last_landing() {
+    let bench = Bench::new();
+    drop(landed(&bench, "tx_waited"));
+    drop(landed(&bench, "tx_old"));
+    set_times(&bench, "tx_waited", &[("created", 1)]);
+    set_times(&bench, "tx_old", &[("landed", 1)]);
+    let old = PruneLimits { landed_age: Some(Duration::from_secs(60)), ..PruneLimits::default() };
+    assert_eq!(bench.store.prune(&old).unwrap().removed, ["tx_old"]);
+    drop(landed(&bench, "tx_next"));
+    set_times(&bench, "tx_next", &[("landed", 5)]);
+    let list = bench.store.list().unwrap();
+    let total: u64 = list.iter().map(|summary| summary.bytes).sum();
+    let small = PruneLimits { bytes: Some(total - 1), ..PruneLimits::default() };
+    assert_eq!(bench.store.prune(&small).unwrap().removed, ["tx_next"], "it landed first");
+}
+
+#[test]
+fn a_record_without_the_time_of_its_landing_counts_from_its_making() {
+    let bench = Bench::new();
+    drop(landed(&bench, "tx_one"));
+    set_times(&bench, "tx_one", &[("created", 9)]);
+    let path = bench.store.path().join("tx_one/layer.json");
+    let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    record.as_object_mut().unwrap().remove("landed").unwrap();
+    fs::write(&path, record.to_string()).unwrap();
+    let found = bench.store.list().unwrap().remove(0);
+    assert_eq!(found.landed, Some(found.created));
+    let old = PruneLimits { landed_age: Some(Duration::from_secs(60)), ..PruneLimits::default() };
+    assert_eq!(bench.store.prune(&old).unwrap().removed, ["tx_one"]);
 }
 
 #[test]

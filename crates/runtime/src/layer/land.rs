@@ -53,6 +53,8 @@ pub enum LandError {
     Nothing,
     #[error("the root `{}` is not there any more", ByteString::from(root.as_path()).display())]
     RootGone { root: PathBuf },
+    #[error("`{}` is another directory than the one that the command worked on", ByteString::from(root.as_path()).display())]
+    RootReplaced { root: PathBuf },
     #[error("a stored secret cannot be looked for")]
     Secret(#[from] RegisteredSecretError),
     #[error("cannot read the salt of fingerprints")]
@@ -67,7 +69,7 @@ impl LandError {
             Self::NothingThere { .. } | Self::Nothing => {
                 Some("`ringfence changes` lists what there is".to_owned())
             }
-            Self::RootGone { .. } => {
+            Self::RootGone { .. } | Self::RootReplaced { .. } => {
                 Some("move it back to where it was, or drop the changes: `ringfence discard ID`".to_owned())
             }
             Self::Secret(_) | Self::Salt(_) => None,
@@ -78,7 +80,9 @@ impl LandError {
     pub fn refusal(&self) -> Option<Refusal> {
         let (code, rule) = match self {
             Self::NothingThere { .. } | Self::Nothing => (RefusalCode::Malformed, RuleId::LandingNothing),
-            Self::RootGone { .. } => (RefusalCode::Workspace, RuleId::LandingWorkspace),
+            Self::RootGone { .. } | Self::RootReplaced { .. } => {
+                (RefusalCode::Workspace, RuleId::LandingWorkspace)
+            }
             _ => return None,
         };
         let (rule, message) = (rule.into(), self.to_string());
@@ -123,12 +127,12 @@ impl AgentSession<'_> {
 }
 
 impl OpenLayer {
-    /// Fails if a root was moved or deleted.
+    /// Fails if a root was moved or deleted, or another directory is at its path.
     pub fn check_roots(&self) -> Result<(), LandError> {
-        match self.layer.roots().into_iter().find(|root| !root.is_dir()) {
-            Some(root) => Err(LandError::RootGone { root }),
-            None => Ok(()),
+        if let Some(root) = self.layer.roots().into_iter().find(|root| !root.is_dir()) {
+            return Err(LandError::RootGone { root });
         }
+        self.layer.replaced_root().map_or(Ok(()), |root| Err(LandError::RootReplaced { root }))
     }
 }
 
@@ -197,6 +201,9 @@ fn why(reason: ConflictReason) -> &'static str {
         ConflictReason::ParentReplaced => "a directory above it is not what it was",
         ConflictReason::NotEmpty => "the directory has entries that the layer does not know",
         ConflictReason::MountPoint => "something is mounted there on the host",
+        ConflictReason::KeptChanged => {
+            "the version from before the landing was written since, through another name of the file"
+        }
         ConflictReason::NotAsSelected => "the layer has something else there than what was looked at",
     }
 }
@@ -204,8 +211,15 @@ fn why(reason: ConflictReason) -> &'static str {
 /// Nothing was taken back, because these changed after they had landed.
 pub(crate) fn changed_since(changed: &[LandingConflict]) -> Refusal {
     const NAMED: usize = 10;
-    let mut names: Vec<String> =
-        conflicts(changed).take(NAMED).map(|entry| format!("`{}`", entry.path.display())).collect();
+    let name = |conflict: &LandingConflict| {
+        let path = joined(&conflict.root, &conflict.path);
+        match conflict.reason {
+            // A forced undo brings back what there is, so a person should know.
+            reason @ ConflictReason::KeptChanged => format!("`{}`: {}", path.display(), why(reason)),
+            _ => format!("`{}`", path.display()),
+        }
+    };
+    let mut names: Vec<String> = changed.iter().take(NAMED).map(name).collect();
     let more = changed.len().saturating_sub(NAMED);
     names.extend((more > 0).then(|| format!("{more} more")));
     Refusal {

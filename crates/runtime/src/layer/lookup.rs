@@ -42,6 +42,23 @@ impl WantedLayer {
     }
 }
 
+/// What a discard drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiscardExtent {
+    /// What waits. What landed can still be taken back, and what is set aside stays.
+    Waiting,
+    /// The layer with all that is in it.
+    Everything,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiscardOutcome {
+    /// Number of changes that were dropped.
+    pub changes: usize,
+    /// The layer is still there: what landed from it can be taken back.
+    pub keeps_landed: bool,
+}
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayerLookupError {
@@ -61,6 +78,10 @@ pub enum LayerLookupError {
     NotLanded { id: String },
     #[error("the command of `{id}` still runs")]
     Running { id: String },
+    #[error("`{id}` keeps versions of your files that may be nowhere else, in `{}`", ByteString::from(directory.as_path()).display())]
+    SetAside { id: String, directory: PathBuf },
+    #[error("the files from before `{id}` landed are in it alone, and a root of it is not there")]
+    KeepsLanded { id: String },
     #[error("the ledger cannot be read")]
     Open(#[from] LedgerOpenError),
     #[error(transparent)]
@@ -85,6 +106,13 @@ impl LayerLookupError {
             }
             Self::Landed { id } => format!("`ringfence undo {id}` takes them back"),
             Self::NotLanded { id } => format!("`ringfence commit {id}` lets them land"),
+            Self::SetAside { id, directory } => format!(
+                "copy what you need out of `{}`; then `ringfence discard {id} --force` removes it with the layer",
+                ByteString::from(directory.as_path()).display()
+            ),
+            Self::KeepsLanded { id } => {
+                format!("move the root back to where it was; `ringfence discard {id} --force` removes them")
+            }
             Self::Running { .. } => "wait until it has ended, or end it".to_owned(),
             Self::Layer(error) => return layer_hint(error).map(str::to_owned),
             Self::Ledger(error) => return error.hint().map(str::to_owned),
@@ -97,6 +125,9 @@ impl LayerLookupError {
 /// The next step after an error of a layer.
 pub(crate) fn layer_hint(error: &LayerError) -> Option<&'static str> {
     match error {
+        LayerError::RootReplaced { .. } => Some(
+            "move the directory back that the command worked on, or drop the changes: `ringfence discard ID`",
+        ),
         LayerError::InUse { .. } => Some("wait until the other process has ended"),
         LayerError::Unknown { .. } => Some("`ringfence changes --all` lists the layers that exist"),
         LayerError::Interrupted { .. } => Some("the next start of `ringfence` ends it"),
@@ -127,6 +158,11 @@ impl OpenLayer {
 
     pub fn roots(&self) -> Vec<PathBuf> {
         self.layer.roots()
+    }
+
+    /// The roots on another file system than the layer.
+    pub fn roots_elsewhere(&self) -> Result<Vec<PathBuf>, LayerError> {
+        self.layer.roots_elsewhere()
     }
 }
 
@@ -210,27 +246,45 @@ impl Runtime {
         Ok(recorded.or_else(|| layer.roots().into_iter().next()))
     }
 
-    /// Removes a layer with everything that waits in it.
-    pub fn discard_layer(&self, layer: OpenLayer, by: Principal) -> Result<usize, LayerLookupError> {
+    /// Drops what waits in a layer. The layer goes with it, unless something landed that can be taken back.
+    pub fn discard_layer(
+        &self,
+        opened: OpenLayer,
+        by: Principal,
+        extent: DiscardExtent,
+    ) -> Result<DiscardOutcome, LayerLookupError> {
+        let OpenLayer { id, mut layer } = opened;
+        let keeps_landed = extent == DiscardExtent::Waiting && layer.has_landed();
+        if extent == DiscardExtent::Waiting && !keeps_landed {
+            if let Some(directory) = layer.set_aside()? {
+                return Err(LayerLookupError::SetAside { id: id.to_string(), directory });
+            }
+        }
+        let is_gone = layer.roots().iter().any(|root| !root.is_dir()) || layer.replaced_root().is_some();
+        if keeps_landed && is_gone {
+            return Err(LayerLookupError::KeepsLanded { id: id.to_string() });
+        }
         // Its roots may be gone.
-        let changes = layer.layer.changes().map_or(0, |changes| changes.changes.len());
+        let changes = layer.count_waiting().unwrap_or_default();
         // Before it is removed: a record that fails keeps the layer.
-        let event = Event::LayerDiscarded { layer: layer.id, actor: by, changes: changes as u64 };
+        let event = Event::LayerDiscarded { layer: id, actor: by, changes: changes as u64 };
         let _receipt = self.ledger.append(&event)?;
-        layer.layer.discard()?;
-        Ok(changes)
+        if keeps_landed {
+            layer.drop_waiting()?
+        } else {
+            layer.discard()?
+        }
+        Ok(DiscardOutcome { changes, keeps_landed })
     }
 }
 
 fn newest(all: Vec<LayerSummary>, query: &LayerQuery<'_>) -> Result<LayerSummary, LayerLookupError> {
     let is_here = |layer: &LayerSummary| layer.roots.iter().any(|root| root == query.workspace);
     let mut here = all.into_iter().filter(|layer| is_here(layer) && query.wanted.fits(layer.state));
-    // Of the wanted ones the one that has nothing else: the newest that landed, not one of which a part did.
     let wanted = match query.wanted {
+        // What landed last, also where only a part of its layer did.
         WantedLayer::Landed => {
-            let all: Vec<LayerSummary> = here.collect();
-            let landed = all.iter().find(|layer| layer.state == LayerState::Landed).cloned();
-            landed.or_else(|| all.into_iter().next())
+            here.filter(|layer| layer.landed.is_some()).max_by_key(|layer| (layer.landed, layer.created))
         }
         WantedLayer::Pending | WantedLayer::Any => here.next(),
     };
