@@ -184,6 +184,21 @@ const ATTACKS: &[PlaceAttack] = &[
         sign: "test -e .git/lazygit.yml",
         rule: "held.version-control",
     },
+    PlaceAttack {
+        name: "server that git executes from its directory",
+        plant: "mkdir .git/gitweb; printf '#!/bin/sh\\ntouch mark\\n' > .git/gitweb/served; chmod 755 .git/gitweb/served; \
+                touch .git/gitweb/served.conf",
+        host: "git instaweb --httpd=served --start",
+        sign: "test -e mark",
+        rule: "held.version-control",
+    },
+    PlaceAttack {
+        name: "options for a signal",
+        plant: "echo -l > .git/pid",
+        host: "git instaweb --stop > said",
+        sign: "grep -q KILL said",
+        rule: "held.version-control",
+    },
 ];
 
 fn world() -> World {

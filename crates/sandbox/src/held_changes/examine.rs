@@ -418,6 +418,8 @@ impl<'s> Examiner<'s> {
             self.plain_files(&sapling, &["config", "hgrc"]);
         }
         self.plain_files(&git, other_systems::IN_GIT);
+        self.entries(&git, other_systems::INSTAWEB, Reason::OtherSystem);
+        self.state_file(&git, "pid", Reason::OtherSystem, other_systems::is_process_id);
     }
 
     /// The configuration `name` in `directory`, for the repository `git`.
