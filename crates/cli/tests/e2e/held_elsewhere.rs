@@ -67,6 +67,59 @@ const ATTACKS: &[PlaceAttack] = &[
         rule: "held.git-config",
     },
     PlaceAttack {
+        name: "the same by a path without its ending",
+        plant: "git init -q lib; git -C lib remote add origin $TOP/x/; ln -s $OUT/private x.git",
+        host: "git -C lib fetch -q",
+        sign: "git -C lib show origin/main:key | grep -q sesame",
+        rule: "held.git-config",
+    },
+    PlaceAttack {
+        name: "the same by a file that points there",
+        plant: "git init -q lib; git -C lib remote add origin $TOP/x; echo gitdir: $OUT/private/.git > x",
+        host: "git -C lib fetch -q",
+        sign: "git -C lib show origin/main:key | grep -q sesame",
+        rule: "held.git-config",
+    },
+    PlaceAttack {
+        name: "the same by the name of no remote",
+        plant: "git init -q -b main lib; cd lib; git config branch.main.remote zed; git config branch.main.merge refs/heads/main; \
+                ln -s $OUT/private zed.git",
+        host: "git -C lib fetch -q",
+        sign: "git -C lib show FETCH_HEAD:key | grep -q sesame",
+        rule: "held.git-config",
+    },
+    PlaceAttack {
+        name: "the same in a linked worktree",
+        plant: "git init -q -b main lib; cd lib; git commit -q --allow-empty -m x; git worktree add -q -b w ../wt 2>/dev/null; \
+                git config branch.w.remote zed; git config branch.w.merge refs/heads/main; ln -s $OUT/private ../wt/zed",
+        host: "git -C wt fetch -q",
+        sign: "git -C wt show FETCH_HEAD:key | grep -q sesame",
+        rule: "held.git-config",
+    },
+    PlaceAttack {
+        name: "the same in another checkout of the repository",
+        plant: "git init -q -b main lib; git -C lib config branch.main.remote zed; git -C lib config branch.main.merge refs/heads/main; \
+                mkdir far; echo gitdir: ../lib/.git > far/.git; ln -s $OUT/private far/zed",
+        host: "git -C far fetch -q",
+        sign: "git -C lib show FETCH_HEAD:key | grep -q sesame",
+        rule: "held.git-pointer",
+    },
+    PlaceAttack {
+        name: "the same by a remote without an address",
+        plant: "git init -q lib; cd lib; git config remote.foo.fetch '+refs/heads/*:refs/remotes/foo/*'; ln -s $OUT/private foo",
+        host: "git -C lib fetch -q --all",
+        sign: "git -C lib show foo/main:key | grep -q sesame",
+        rule: "held.git-config",
+    },
+    PlaceAttack {
+        name: "the same by a remote that is asked for what is missing",
+        plant: "git init -q lib; cd lib; git config extensions.partialClone foo; git config core.repositoryFormatVersion 1; \
+                ln -s $OUT/private foo",
+        host: "git -C lib show $(git -C $OUT/private rev-parse HEAD):key > found",
+        sign: "grep -q sesame found",
+        rule: "held.git-config",
+    },
+    PlaceAttack {
         name: "repository of the user that is pushed to",
         plant: "git init -q lib; cd lib; git commit -q --allow-empty -m mark; git remote add origin .; \
                 git config remote.origin.pushurl $OUT/hub.git",
@@ -295,6 +348,9 @@ fn places_that_commands_can_see_stay() {
     let plant = "git clone -q $OUT/private clone; git clone -q -s . shared; git clone -q --reference . $OUT/private other; \
                  git init -q deep/er/lib; git -C deep/er/lib config remote.origin.url ../../../shared; \
                  git -C deep/er/lib config remote.origin.push HEAD; git worktree add -q wt 2>/dev/null; \
+                 mkdir clone/origin clone/origin.git; echo x > clone/origin/f; ln -s origin clone/upstream; \
+                 git -C clone config remote.upstream.prune true; git -C clone worktree add -q -b w ../linked 2>/dev/null; \
+                 git -C clone config branch.w.remote origin; git clone -q clone linked/origin; \
                  git repack -adq; git multi-pack-index write --bitmap; git init -q --ref-format=reftable tables; \
                  cd tables; for i in 1 2 3; do git commit -q --allow-empty -m $i; git tag $i; done";
     let read = ["--json", "--read", out.to_str().unwrap()];
@@ -333,11 +389,13 @@ fn places_that_the_host_has_named_stay() {
     let world = world();
     on_host(
         &world,
-        "git clone -q -s --bare $OUT/private own; git worktree add -q $OUT/tree 2>/dev/null; \
+        "git clone -q -s --bare $OUT/private own; git -C own worktree add -q -b w $OUT/linked 2>/dev/null; mkdir $OUT/linked/origin; git worktree add -q $OUT/tree 2>/dev/null; \
          echo x > .git/lazygit.yml",
     )
     .expect(0);
-    let result = world.json(&[], &["sh", "-c", "git -C own config core.abbrev 12"]);
+    let own = "cd own; git config core.abbrev 12; git config branch.w.remote origin; git config branch.main.remote .; \
+               git config remote.linked.prune true";
+    let result = world.json(&[], &["sh", "-c", own]);
     assert_eq!(result["held"], Value::Array(Vec::new()), "{result}");
     let own = world.workspace.join("own");
     world.git(&own, &["fetch", "-q"]);

@@ -6,6 +6,7 @@ mod objects;
 mod refs;
 mod resume;
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -347,7 +348,10 @@ impl<'s> Examiner<'s> {
         // The configuration of a repository of the host is for its own checkouts: a path in it that is not absolute would
         // be taken from this one.
         let foreign = self.scene.is_fixed(&target.join("config")) && !self.is_part(&target);
-        innermost(self.scene.grounds, &target).is_some() && !foreign && !self.scene.is_strictest()
+        innermost(self.scene.grounds, &target).is_some()
+            && !foreign
+            && !self.scene.is_strictest()
+            && !self.names_lead_out(&parent.absolute, &target)
     }
 
     /// Whether `git` is the part of a repository of the host that has a checkout of its own.
@@ -429,12 +433,14 @@ impl<'s> Examiner<'s> {
         let Some(located) = located.filter(|located| located.bad.is_none()) else {
             return self.note(directory.entry(name, Reason::UnreadableConfig));
         };
-        let place = Place { scene: self.scene, git: git.absolute.clone() };
+        let place = Place::new(self.scene, git.absolute.clone());
         let path = directory.absolute.join(name);
-        for (setting, _) in located.settings.iter().filter(|(known, _)| !settings::is_harmless(known, &place))
-        {
+        for (setting, _) in &located.settings {
             if self.is_over() {
                 return;
+            }
+            if settings::is_harmless(setting, &place) {
+                continue;
             }
             let kind = FindingKind::Setting { name: shown_name(setting) };
             let print = setting_print(&path, setting);
@@ -593,10 +599,7 @@ impl<'s> Examiner<'s> {
 
     /// As the configuration of the repository says it. `None` where it says two things.
     fn object_format(&self, git: &Open) -> Option<ObjectFormat> {
-        let common = git.read("commondir").and_then(|content| {
-            let (ground, relative) = self.scene.inside(&git.absolute.join(one_line(&content)?))?;
-            Open::at(self.scene, ground, &relative)
-        });
+        let common = self.common(git);
         let settings =
             git_config::parse(&common.as_ref().unwrap_or(git).read("config").unwrap_or_default()).settings;
         let mut formats = settings.iter().filter(|setting| {
@@ -780,8 +783,10 @@ enum Certainty {
 
 /// A repository, for the settings in it.
 pub(super) struct Place<'s> {
-    pub(super) scene: &'s Scene<'s>,
-    pub(super) git: PathBuf,
+    scene: &'s Scene<'s>,
+    git: PathBuf,
+    /// Where its files are checked out, besides the directory around it. A configuration can have many addresses.
+    checkouts: OnceCell<Vec<PathBuf>>,
 }
 
 impl Leads for Place<'_> {
@@ -800,7 +805,11 @@ impl Leads for Place<'_> {
     }
 }
 
-impl Place<'_> {
+impl<'s> Place<'s> {
+    pub(super) fn new(scene: &'s Scene<'s>, git: PathBuf) -> Self {
+        Self { scene, git, checkouts: OnceCell::new() }
+    }
+
     fn leads_back(&self, checkout: &Path) -> bool {
         let place = innermost(self.scene.grounds, checkout);
         let directory = place.and_then(|(ground, relative)| Open::at(self.scene, ground, &relative));
