@@ -17,7 +17,7 @@ use ringfence_types::ByteString;
 use rustix::fs::{Access, AtFlags, Dir, FileType, Stat};
 
 use super::finding::{AcceptedPrints, Finding, FindingKind, Print, Reason};
-use super::git_paths::{self, MAX_INDEX, ObjectFormat};
+use super::git_paths::{self, CheckedIndex, MAX_INDEX, ObjectFormat};
 use super::other_systems;
 use super::settings::{self, Leads};
 use crate::git_config::{self, GitSetting};
@@ -351,7 +351,7 @@ impl<'s> Examiner<'s> {
         innermost(self.scene.grounds, &target).is_some()
             && !foreign
             && !self.scene.is_strictest()
-            && !self.names_lead_out(&parent.absolute, &target)
+            && !self.leads_out_from(&parent.absolute, &target)
     }
 
     /// Whether `git` is the part of a repository of the host that has a checkout of its own.
@@ -585,16 +585,21 @@ impl<'s> Examiner<'s> {
             return;
         }
         self.only_name(git, name);
-        let format = self.object_format(git);
-        let content = read_small(git.fd.as_fd(), Path::new(name), MAX_INDEX);
-        let shared =
-            content.zip(format).and_then(|(content, format)| git_paths::checked_index(&content, format));
-        match shared {
-            // One that is based on others is none that others are based on.
-            Some(shared) if name == "index" => shared.iter().for_each(|base| self.index(git, base)),
-            Some(_) => {}
-            None => self.note(git.entry(name, Reason::Index)),
+        let Some(index) =
+            self.checked_index(git, name).filter(|index| !self.leads_out_of_checkouts(git, &index.listed))
+        else {
+            return self.note(git.entry(name, Reason::Index));
+        };
+        // One that is based on others is none that others are based on.
+        if name == "index" {
+            index.shared.iter().for_each(|base| self.index(git, base));
         }
+    }
+
+    fn checked_index(&self, git: &Open, name: &str) -> Option<CheckedIndex> {
+        let format = self.object_format(git)?;
+        let content = read_small(git.fd.as_fd(), Path::new(name), MAX_INDEX)?;
+        git_paths::checked_index(&content, format)
     }
 
     /// As the configuration of the repository says it. `None` where it says two things.

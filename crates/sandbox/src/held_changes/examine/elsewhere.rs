@@ -78,13 +78,16 @@ impl Scene<'_> {
 }
 
 impl Examiner<'_> {
-    /// Whether a setting of `git` that is harmless elsewhere leads out from `checkout`, which a `.git` file makes one of its
+    /// Whether something of `git` that is harmless elsewhere leads out from `checkout`, which a `.git` file makes one of its
     /// checkouts. Git takes the name of a remote that has no address for a path from there.
-    pub(super) fn names_lead_out(&self, checkout: &Path, git: &Path) -> bool {
+    pub(super) fn leads_out_from(&self, checkout: &Path, git: &Path) -> bool {
         let place = innermost(self.scene.grounds, git);
         let Some(git) = place.and_then(|(ground, git)| Open::at(self.scene, ground, &git)) else {
             return false;
         };
+        if self.checked_index(&git, "index").is_some_and(|index| self.is_link_out(checkout, &index.listed)) {
+            return true;
+        }
         let common = self.common(&git);
         [Some(&git), common.as_ref()].into_iter().flatten().any(|git| {
             let (own, used) = (
@@ -94,6 +97,24 @@ impl Examiner<'_> {
             let leads_out = |setting: &GitSetting| !is_harmless(setting, &used) && is_harmless(setting, &own);
             settings_of(git).any(|setting| !self.is_over() && leads_out(&setting))
         })
+    }
+
+    /// Whether one of these directories is a link to where no command can have looked. Git lists it through the link.
+    pub(super) fn leads_out_of_checkouts(&self, git: &Open, directories: &[PathBuf]) -> bool {
+        if directories.is_empty() {
+            return false;
+        }
+        let place = Place::new(self.scene, git.absolute.clone());
+        place.own_checkouts().iter().any(|checkout| self.is_link_out(checkout, directories))
+    }
+
+    /// Whether one of these directories of a checkout is a link out. Commands make none in a checkout that they cannot see.
+    fn is_link_out(&self, checkout: &Path, directories: &[PathBuf]) -> bool {
+        let paths = directories.iter().map(|directory| checkout.join(directory));
+        let is_link = |path: &PathBuf| rustix::fs::readlink(path, Vec::new()).is_ok();
+        let is_own = self.scene.is_strictest() || !self.scene.leads_out(checkout);
+        let mut links = paths.take_while(|_| is_own && !self.is_over()).filter(is_link);
+        links.any(|path| self.scene.leads_out(&path))
     }
 
     /// The repository that this one takes its configuration from.
