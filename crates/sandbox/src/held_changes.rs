@@ -21,6 +21,7 @@ mod journal;
 mod other_systems;
 mod resume_options;
 mod settings;
+mod untracked_cache;
 mod watch;
 
 pub use at::{After, Before, before};

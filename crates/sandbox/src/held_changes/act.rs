@@ -43,7 +43,7 @@ fn one_entry(scene: &Scene<'_>, findings: &[Finding]) -> Vec<HeldChange> {
     let Some(first) = findings.first() else { return Vec::new() };
     let Some(ground) = scene.grounds.get(first.ground) else { return Vec::new() };
     let path = ground.path.join(&first.directory).join(&first.name);
-    let place = Place { scene, git: ground.path.join(&first.directory) };
+    let place = Place::new(scene, ground.path.join(&first.directory));
     let keep = |setting: &GitSetting| {
         settings::is_harmless(setting, &place) || scene.accepted.contains(&setting_print(&path, setting))
     };

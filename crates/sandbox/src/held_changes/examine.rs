@@ -6,6 +6,7 @@ mod objects;
 mod refs;
 mod resume;
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -16,7 +17,7 @@ use ringfence_types::ByteString;
 use rustix::fs::{Access, AtFlags, Dir, FileType, Stat};
 
 use super::finding::{AcceptedPrints, Finding, FindingKind, Print, Reason};
-use super::git_paths::{self, MAX_INDEX, ObjectFormat};
+use super::git_paths::{self, CheckedIndex, MAX_INDEX, ObjectFormat};
 use super::other_systems;
 use super::settings::{self, Leads};
 use crate::git_config::{self, GitSetting};
@@ -347,7 +348,10 @@ impl<'s> Examiner<'s> {
         // The configuration of a repository of the host is for its own checkouts: a path in it that is not absolute would
         // be taken from this one.
         let foreign = self.scene.is_fixed(&target.join("config")) && !self.is_part(&target);
-        innermost(self.scene.grounds, &target).is_some() && !foreign && !self.scene.is_strictest()
+        innermost(self.scene.grounds, &target).is_some()
+            && !foreign
+            && !self.scene.is_strictest()
+            && !self.leads_out_from(&parent.absolute, &target)
     }
 
     /// Whether `git` is the part of a repository of the host that has a checkout of its own.
@@ -418,6 +422,8 @@ impl<'s> Examiner<'s> {
             self.plain_files(&sapling, &["config", "hgrc"]);
         }
         self.plain_files(&git, other_systems::IN_GIT);
+        self.entries(&git, other_systems::INSTAWEB, Reason::OtherSystem);
+        self.state_file(&git, "pid", Reason::OtherSystem, other_systems::is_process_id);
     }
 
     /// The configuration `name` in `directory`, for the repository `git`.
@@ -427,12 +433,14 @@ impl<'s> Examiner<'s> {
         let Some(located) = located.filter(|located| located.bad.is_none()) else {
             return self.note(directory.entry(name, Reason::UnreadableConfig));
         };
-        let place = Place { scene: self.scene, git: git.absolute.clone() };
+        let place = Place::new(self.scene, git.absolute.clone());
         let path = directory.absolute.join(name);
-        for (setting, _) in located.settings.iter().filter(|(known, _)| !settings::is_harmless(known, &place))
-        {
+        for (setting, _) in &located.settings {
             if self.is_over() {
                 return;
+            }
+            if settings::is_harmless(setting, &place) {
+                continue;
             }
             let kind = FindingKind::Setting { name: shown_name(setting) };
             let print = setting_print(&path, setting);
@@ -577,24 +585,26 @@ impl<'s> Examiner<'s> {
             return;
         }
         self.only_name(git, name);
-        let format = self.object_format(git);
-        let content = read_small(git.fd.as_fd(), Path::new(name), MAX_INDEX);
-        let shared =
-            content.zip(format).and_then(|(content, format)| git_paths::checked_index(&content, format));
-        match shared {
-            // One that is based on others is none that others are based on.
-            Some(shared) if name == "index" => shared.iter().for_each(|base| self.index(git, base)),
-            Some(_) => {}
-            None => self.note(git.entry(name, Reason::Index)),
+        let Some(index) =
+            self.checked_index(git, name).filter(|index| !self.leads_out_of_checkouts(git, &index.listed))
+        else {
+            return self.note(git.entry(name, Reason::Index));
+        };
+        // One that is based on others is none that others are based on.
+        if name == "index" {
+            index.shared.iter().for_each(|base| self.index(git, base));
         }
+    }
+
+    fn checked_index(&self, git: &Open, name: &str) -> Option<CheckedIndex> {
+        let format = self.object_format(git)?;
+        let content = read_small(git.fd.as_fd(), Path::new(name), MAX_INDEX)?;
+        git_paths::checked_index(&content, format)
     }
 
     /// As the configuration of the repository says it. `None` where it says two things.
     fn object_format(&self, git: &Open) -> Option<ObjectFormat> {
-        let common = git.read("commondir").and_then(|content| {
-            let (ground, relative) = self.scene.inside(&git.absolute.join(one_line(&content)?))?;
-            Open::at(self.scene, ground, &relative)
-        });
+        let common = self.common(git);
         let settings =
             git_config::parse(&common.as_ref().unwrap_or(git).read("config").unwrap_or_default()).settings;
         let mut formats = settings.iter().filter(|setting| {
@@ -778,8 +788,10 @@ enum Certainty {
 
 /// A repository, for the settings in it.
 pub(super) struct Place<'s> {
-    pub(super) scene: &'s Scene<'s>,
-    pub(super) git: PathBuf,
+    scene: &'s Scene<'s>,
+    git: PathBuf,
+    /// Where its files are checked out, besides the directory around it. A configuration can have many addresses.
+    checkouts: OnceCell<Vec<PathBuf>>,
 }
 
 impl Leads for Place<'_> {
@@ -798,7 +810,11 @@ impl Leads for Place<'_> {
     }
 }
 
-impl Place<'_> {
+impl<'s> Place<'s> {
+    pub(super) fn new(scene: &'s Scene<'s>, git: PathBuf) -> Self {
+        Self { scene, git, checkouts: OnceCell::new() }
+    }
+
     fn leads_back(&self, checkout: &Path) -> bool {
         let place = innermost(self.scene.grounds, checkout);
         let directory = place.and_then(|(ground, relative)| Open::at(self.scene, ground, &relative));

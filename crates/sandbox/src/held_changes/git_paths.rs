@@ -6,7 +6,9 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use super::untracked_cache::listed_directories;
 
 /// Larger indexes are not read, and so not trusted. A million files have about 100 MB.
 pub(super) const MAX_INDEX: u64 = 256 * 1024 * 1024;
@@ -30,10 +32,18 @@ impl ObjectFormat {
     }
 }
 
-/// The shared indexes that an index is based on, by the names of their files. `None` where git could read a path from it that
-/// git itself would not have put there, or where it is no index.
-pub(super) fn checked_index(content: &[u8], format: ObjectFormat) -> Option<Vec<String>> {
-    visit_index(content, format, |_| {})
+/// What an index leads git to besides its entries.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct CheckedIndex {
+    /// The indexes that it is based on, by the names of their files.
+    pub(super) shared: Vec<String>,
+    /// Directories that git lists, from the checkout.
+    pub(super) listed: Vec<PathBuf>,
+}
+
+/// `None` where git could read a path from an index that git itself would not have put there, or where it is no index.
+pub(super) fn checked_index(content: &[u8], format: ObjectFormat) -> Option<CheckedIndex> {
+    read_index(content, format, |_| {})
 }
 
 /// One entry of an index.
@@ -53,12 +63,21 @@ impl GitIndexEntry<'_> {
     }
 }
 
-/// Shows each entry of an index to `visit`, and returns what [`checked_index`] does.
+/// Shows each entry of an index to `visit`, and returns the names of the indexes that it is based on. `None` where
+/// git could read a path from it that git itself would not have put there, or where it is no index.
 pub fn visit_index(
     content: &[u8],
     format: ObjectFormat,
-    mut visit: impl FnMut(GitIndexEntry<'_>),
+    visit: impl FnMut(GitIndexEntry<'_>),
 ) -> Option<Vec<String>> {
+    read_index(content, format, visit).map(|index| index.shared)
+}
+
+fn read_index(
+    content: &[u8],
+    format: ObjectFormat,
+    mut visit: impl FnMut(GitIndexEntry<'_>),
+) -> Option<CheckedIndex> {
     let mut entries = IndexEntries::begin(content, format)?;
     while entries.left > 0 {
         let EntryBits { mode, flags } = entries.next_entry()?;
@@ -102,7 +121,7 @@ pub(super) fn is_plain_path(path: &[u8]) -> bool {
     path.is_empty() || path.split(|byte| *byte == b'/').all(is_plain_name)
 }
 
-fn is_plain_name(name: &[u8]) -> bool {
+pub(super) fn is_plain_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.contains(&0) && !is_git(name)
 }
 
@@ -200,10 +219,10 @@ impl<'c> IndexEntries<'c> {
 
     /// What follows the entries. Git reads a large index in parts, from where two tables of it say that they begin: the tables
     /// say what is so.
-    fn extensions(&mut self) -> Option<Vec<String>> {
+    fn extensions(&mut self) -> Option<CheckedIndex> {
         let entries_end = self.at;
         let end = self.content.len().checked_sub(self.format.bytes())?;
-        let mut shared = Vec::new();
+        let (mut shared, mut listed) = (Vec::new(), Vec::new());
         let mut last = None;
         while self.at + 8 <= end {
             let name = self.content.get(self.at..self.at + 4)?;
@@ -211,6 +230,7 @@ impl<'c> IndexEntries<'c> {
             let begin = self.at + 8;
             let data = self.content.get(begin..begin + size).filter(|_| begin + size <= end)?;
             match name {
+                b"UNTR" => listed.extend(listed_directories(data, self.format.bytes())?),
                 b"link" => shared.push(hex(data.get(..self.format.bytes())?)),
                 b"IEOT" => self.check_blocks(data)?,
                 b"EOIE" => {
@@ -223,7 +243,8 @@ impl<'c> IndexEntries<'c> {
         }
         self.check_end(end, last)?;
         shared.retain(|base| base.bytes().any(|digit| digit != b'0'));
-        Some(shared.into_iter().map(|base| format!("sharedindex.{base}")).collect())
+        let shared = shared.into_iter().map(|base| format!("sharedindex.{base}")).collect();
+        Some(CheckedIndex { shared, listed })
     }
 
     /// The table of the end is found by its place before the checksum, so nothing else may look like it there.
@@ -253,7 +274,7 @@ fn number(content: &[u8], at: usize) -> Option<u32> {
 }
 
 /// A number of any length: seven bits in each byte, all but the last with the eighth set.
-fn offset(content: &[u8], at: &mut usize) -> Option<usize> {
+pub(super) fn offset(content: &[u8], at: &mut usize) -> Option<usize> {
     let mut byte = *content.get(*at)?;
     *at += 1;
     let mut value = usize::from(byte & 0x7f);
@@ -295,7 +316,7 @@ mod tests {
         for name in ["a", "a/b", ".github/x", ".gitignore", "a/.git.txt", "sparse/", "git", "...", "é"] {
             assert_eq!(
                 checked_index(&index(name.as_bytes()), ObjectFormat::Sha1),
-                Some(Vec::new()),
+                Some(CheckedIndex::default()),
                 "{name}"
             );
         }
@@ -341,7 +362,11 @@ mod tests {
 
     #[test]
     fn a_small_index_with_long_paths_is_not_trusted_and_takes_no_hours() {
-        assert_eq!(checked_index(&compressed(5000, 50), ObjectFormat::Sha1), Some(Vec::new()), "control");
+        assert_eq!(
+            checked_index(&compressed(5000, 50), ObjectFormat::Sha1),
+            Some(CheckedIndex::default()),
+            "control"
+        );
         let begun = std::time::Instant::now();
         assert_eq!(checked_index(&compressed(4 << 20, 300_000), ObjectFormat::Sha1), None);
         assert!(begun.elapsed().as_secs() < 100, "{:?}", begun.elapsed());
@@ -359,7 +384,7 @@ mod tests {
             out.extend(checksum);
             checked_index(&out, ObjectFormat::Sha1)
         };
-        assert_eq!(with(12, 1), Some(Vec::new()));
+        assert_eq!(with(12, 1), Some(CheckedIndex::default()));
         assert_eq!(with(16, 1), None);
         assert_eq!(with(12, 2), None);
         assert_eq!(with(12, 0), None);
@@ -406,6 +431,16 @@ mod tests {
             (
                 ObjectFormat::Sha1,
                 "git init -q .",
+                "git update-index --untracked-cache; mkdir -p n/e d1/g/h; touch n/e/f d1/g/h/i d1/k; git status",
+            ),
+            (
+                ObjectFormat::Sha256,
+                "git init -q --object-format=sha256 .",
+                "git update-index --force-untracked-cache; mkdir -p n/e; touch n/e/f; git status -uall",
+            ),
+            (
+                ObjectFormat::Sha1,
+                "git init -q .",
                 "git update-index --split-index; echo q > q; git add q; git rm -q --cached d1/f1",
             ),
             (
@@ -432,12 +467,14 @@ mod tests {
                 .unwrap();
             assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
             let content = fs::read(root.join(".git/index")).unwrap();
-            let shared = checked_index(&content, format).unwrap_or_else(|| panic!("{script}"));
+            let CheckedIndex { shared, listed } =
+                checked_index(&content, format).unwrap_or_else(|| panic!("{script}"));
             for name in &shared {
                 let base = fs::read(root.join(".git").join(name)).unwrap();
                 assert!(checked_index(&base, format).is_some(), "{script}");
             }
             assert_eq!(shared.is_empty(), !extra.contains("split"), "{script}");
+            assert_eq!(listed.is_empty(), !extra.contains("untracked"), "{script}");
         }
     }
 }

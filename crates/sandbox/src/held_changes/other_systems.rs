@@ -12,9 +12,17 @@ pub(super) const FILES: &[(&str, &[&str])] = &[
     (".pijul", &["config", "config.toml"]),
 ];
 
-/// Files in a git directory with commands for programs that work with git: lazygit, `git instaweb` and Arcanist.
-pub(super) const IN_GIT: &[&str] =
-    &["lazygit.yml", "gitweb/httpd.conf", "gitweb/gitweb_config.perl", "arc/config"];
+/// Files in a git directory with commands for programs that work with git: lazygit and Arcanist.
+pub(super) const IN_GIT: &[&str] = &["lazygit.yml", "arc/config"];
+
+/// The directory that `git instaweb` takes the server from, which it executes, and its configuration, if they are there.
+pub(super) const INSTAWEB: &str = "gitweb";
+
+/// Whether a `pid` of `git instaweb` is one number: it hands the words of the file to `kill` in a shell.
+pub(super) fn is_process_id(content: &[u8]) -> bool {
+    let digits = content.strip_suffix(b"\n").unwrap_or(content);
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+}
 
 /// What the system with this directory executes or obeys, from that directory.
 pub(crate) fn files_of(directory: &Path) -> impl Iterator<Item = &'static str> {
@@ -104,6 +112,16 @@ mod tests {
             assert!(is_harmless("hgrc", text.as_bytes()), "{text}");
         }
         assert!(is_harmless("repo/config.toml", b"#:schema x\n\n"));
+    }
+
+    #[test]
+    fn a_process_id_is_one_number() {
+        for text in ["1234\n", "1234"] {
+            assert!(is_process_id(text.as_bytes()), "{text}");
+        }
+        for text in ["", "\n", "-1\n", "-- -1", "1 2\n", "1\n2\n", "$(x)\n", "-s KILL 1"] {
+            assert!(!is_process_id(text.as_bytes()), "{text}");
+        }
     }
 
     #[test]

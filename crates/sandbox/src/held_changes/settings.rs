@@ -285,7 +285,8 @@ pub(super) fn is_harmless(setting: &GitSetting, leads: &dyn Leads) -> bool {
     if setting.subsection.is_some() && !WITH_SUBSECTIONS.contains(&section) {
         return false;
     }
-    if section == "remote" && setting.subsection.as_deref().is_some_and(|name| !is_plain_remote(name)) {
+    if section == "remote" && setting.subsection.as_deref().is_some_and(|name| !is_plain_remote(name, leads))
+    {
         return false;
     }
     if listed(ADDRESSES) {
@@ -298,7 +299,7 @@ pub(super) fn is_harmless(setting: &GitSetting, leads: &dyn Leads) -> bool {
         ("remote", "fetch") => is_plain_refspec(value),
         // `git push` hands it to a git in each submodule.
         ("remote", "push") => !value.starts_with(b"-"),
-        ("extensions", "partialclone") => is_plain_remote(value),
+        ("extensions", "partialclone") => is_plain_remote(value, leads),
         ("submodule", "update") => matches!(value, b"checkout" | b"merge" | b"none" | b"rebase"),
         ("filter", "clean" | "smudge" | "process") => LFS.iter().any(|known| known.as_bytes() == value),
         ("extensions", "refstorage") => matches!(value, b"files" | b"reftable"),
@@ -317,11 +318,14 @@ fn is_plain_sort(key: &[u8]) -> bool {
 }
 
 /// Git hands the name of a remote to `git fetch` as an argument for `--all` and for what a partial clone lacks, and there
-/// `--upload-pack=x` is an option that executes x. A remote without a `url` has its name for one.
-fn is_plain_remote(name: &[u8]) -> bool {
+/// `--upload-pack=x` is an option that executes x. A remote without a `url` has its name for one, which is a path of the checkout then.
+fn is_plain_remote(name: &[u8], leads: &dyn Leads) -> bool {
     let plain = |byte: &u8| !byte.is_ascii_whitespace() && !byte.is_ascii_control() && *byte != b':';
     let leads_elsewhere = name.split(|byte| *byte == b'/').any(|part| part == b"..");
-    !name.first().is_none_or(|first| b"-/.~".contains(first)) && name.iter().all(plain) && !leads_elsewhere
+    !name.first().is_none_or(|first| b"-/.~".contains(first))
+        && name.iter().all(plain)
+        && !leads_elsewhere
+        && !leads.leads_out(Path::new(OsStr::from_bytes(name)))
 }
 
 /// Whether what is fetched is kept in `refs`. `git push` writes the file of the git directory that stands behind the last colon,
@@ -383,7 +387,7 @@ mod tests {
 
     impl Leads for World {
         fn leads_out(&self, path: &Path) -> bool {
-            path.starts_with("/state")
+            path.starts_with("/state") || path.starts_with("link")
         }
         fn is_checkout(&self, path: &Path) -> bool {
             path == Path::new("../../../sub")
@@ -458,6 +462,11 @@ mod tests {
             "[remote \"file:x\"]\nprune = true",
             "[remote \"a b\"]\nprune = true",
             "[remote \"\"]\nprune = true",
+            "[remote \"link\"]\nprune = true",
+            "[branch \"b\"]\nremote = link",
+            "[branch \"b\"]\npushRemote = link",
+            "[remote]\npushDefault = link",
+            "[extensions]\npartialClone = link",
             "[remote \"o\"]\nfetch = refs/heads/main:commondir",
             "[remote \"o\"]\npush = --receive-pack=x",
             "[extensions]\npartialClone = --upload-pack=x",

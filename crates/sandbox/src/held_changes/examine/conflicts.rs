@@ -23,7 +23,7 @@ impl Examiner<'_> {
             return;
         }
         let unresolved = self.unresolved(git);
-        let checkouts = Place { scene: self.scene, git: git.absolute.clone() }.own_checkouts();
+        let checkouts = Place::new(self.scene, git.absolute.clone()).own_checkouts();
         let is_open = |path: &Path| {
             unresolved.contains(path.as_os_str().as_bytes())
                 && checkouts.iter().all(|checkout| self.is_file_without_links(checkout, path))

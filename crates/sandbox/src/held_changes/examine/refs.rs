@@ -66,10 +66,10 @@ impl Examiner<'_> {
         if linked.is_empty() {
             return;
         }
-        let place = Place { scene: self.scene, git: git.absolute.clone() };
+        let place = Place::new(self.scene, git.absolute.clone());
         let around = git.absolute.parent().map(Path::to_owned);
         let bases: Vec<PathBuf> =
-            place.checkouts().into_iter().chain([git.absolute.clone()]).chain(around).collect();
+            place.checkouts().iter().cloned().chain([git.absolute.clone()]).chain(around).collect();
         linked.iter().for_each(|linked| self.worktree_location(linked, &bases));
     }
 
