@@ -24,6 +24,7 @@ mod journal;
 mod landing;
 mod layer;
 mod opaque;
+mod pending_changes;
 mod plan;
 mod record;
 mod remove;
@@ -32,7 +33,6 @@ mod store;
 mod swap;
 mod transfer;
 mod undo;
-mod waiting;
 mod walk;
 
 pub use change::{

@@ -231,7 +231,7 @@ impl LayerStore {
 
     fn remove(&self, summary: &LayerSummary, report: &mut PruneReport) -> Result<bool, LayerError> {
         match self.open_to_discard(&summary.id) {
-            // Somebody's edits that are nowhere else.
+            // It has edits of the user that are nowhere else.
             Ok(layer) if layer.set_aside()?.is_some() => return Ok(false),
             Ok(layer) => layer.discard()?,
             Err(LayerError::InUse { .. } | LayerError::Interrupted { .. } | LayerError::Unknown { .. }) => {
