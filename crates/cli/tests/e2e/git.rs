@@ -194,6 +194,40 @@ fn files_that_host_settings_lead_to_are_held() {
     }
 }
 
+/// Git of the host copies the templates of its user into every new repository.
+#[test]
+fn templates_and_attributes_of_the_user_are_held() {
+    const TEMPLATE: &str = "mkdir -p tpl/hooks; printf '#!/bin/sh\\ntouch mark\\n' > tpl/hooks/pre-commit; chmod +x tpl/hooks/pre-commit";
+    const ATTRIBUTES: &str = "echo '* filter=own' > attributes";
+    let commit = "rm -rf new; git init -q new; cd new; echo x > x; git add x; \
+                  git -c user.name=a -c user.email=a commit -q -m x; ! test -e mark || cp mark ..";
+    for (setting, value, plant) in [
+        ("init.templateDir", "~/proj/tpl", TEMPLATE),
+        ("core.attributesFile", "~/proj/attributes", ATTRIBUTES),
+    ] {
+        for exists in [false, true] {
+            let mut world = World::new();
+            world.workspace = world.home.canonicalize().unwrap().join("proj");
+            fs::create_dir_all(&world.workspace).unwrap();
+            world.repository();
+            if exists {
+                fs::create_dir_all(world.workspace.join("tpl/hooks")).unwrap();
+                fs::write(world.workspace.join("attributes"), "").unwrap();
+            }
+            let on_host = |command: &str| finish(world.host("sh").args(["-c", command]), b"");
+            on_host(&format!("git config --global {setting} '{value}'")).expect(0);
+            on_host("git config --global filter.own.clean 'touch mark; cat'").expect(0);
+            let mark = world.workspace.join("mark");
+            let done = world.sh(plant);
+            on_host(commit);
+            assert!(!mark.exists(), "{setting} {exists}: {}", done.err);
+            on_host(plant).expect(0);
+            on_host(commit);
+            assert!(mark.exists(), "control: {setting} {exists}");
+        }
+    }
+}
+
 /// Git of the host reads files that only a variable of the user's shell names, also one that is not there yet.
 #[test]
 fn configurations_that_variables_name_are_held() {

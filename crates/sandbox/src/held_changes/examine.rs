@@ -125,20 +125,23 @@ impl Scene<'_> {
     /// All findings of these candidates, one list for each root. Each once, in the order of their paths. All of them, or an error.
     pub(super) fn examine(&self, candidates: &[Vec<Candidate>]) -> Result<Vec<Finding>, SurveyError> {
         let mut examiner = Examiner::new(self);
-        let is_link =
-            |candidate: &&Candidate| matches!(candidate.kind, CandidateKind::Link | CandidateKind::InnerLink);
+        // What these mean depends on whether they lie in a repository, and those are known later.
+        let is_inner = |candidate: &&Candidate| {
+            matches!(
+                candidate.kind,
+                CandidateKind::Link | CandidateKind::InnerLink | CandidateKind::InnerConfig
+            )
+        };
         for (ground, candidates) in candidates.iter().enumerate() {
-            let others = candidates.iter().filter(|candidate| !is_link(candidate));
+            let others = candidates.iter().filter(|candidate| !is_inner(candidate));
             for candidate in others {
                 examiner.candidate(ground, candidate);
                 examiner.check(ground)?;
             }
         }
-        // What a link means depends on whether it lies in a repository, and those are known now.
         for (ground, candidates) in candidates.iter().enumerate() {
-            let links = candidates.iter().filter(is_link);
-            for candidate in links {
-                examiner.link(ground, candidate);
+            for candidate in candidates.iter().filter(is_inner) {
+                examiner.candidate(ground, candidate);
                 examiner.check(ground)?;
             }
         }
@@ -288,10 +291,24 @@ impl<'s> Examiner<'s> {
         match candidate.kind {
             CandidateKind::Git => self.git_entry(ground, relative),
             CandidateKind::Head => self.repository(ground, relative, Certainty::ByContent),
+            CandidateKind::InnerConfig => self.inner_config(ground, relative),
             CandidateKind::OtherSystem => self.other_system(ground, relative),
             CandidateKind::Subversion => self.subversion(ground, relative),
             CandidateKind::Link | CandidateKind::InnerLink => self.link(ground, candidate),
             CandidateKind::Closed => self.closed(ground, relative),
+        }
+    }
+
+    /// In a git directory any other with a configuration may be one: programs that come with git have written the `commondir`
+    /// that makes it so.
+    fn inner_config(&mut self, ground: usize, relative: &Path) {
+        let above = |part: &Path| self.repositories.contains(&(ground, part.to_owned()));
+        let known = relative.ancestors().skip(1).any(above);
+        let named = || relative.ancestors().skip(1).any(|part| part.ends_with(".git"));
+        if (known || named())
+            && Open::at(self.scene, ground, relative).is_some_and(|inner| inner.is_complete())
+        {
+            self.repository(ground, relative, Certainty::ByName);
         }
     }
 
@@ -420,6 +437,8 @@ impl<'s> Examiner<'s> {
         self.conflicts(&git);
         if let Some(sapling) = self.step(&git, "sl", Reason::OtherSystem) {
             self.plain_files(&sapling, &["config", "hgrc"]);
+            let (_, state) = other_systems::HISTEDIT;
+            self.state_file(&sapling, state, Reason::OtherSystem, other_systems::is_plain_histedit);
         }
         self.plain_files(&git, other_systems::IN_GIT);
         self.entries(&git, other_systems::INSTAWEB, Reason::OtherSystem);
@@ -607,14 +626,20 @@ impl<'s> Examiner<'s> {
         let common = self.common(git);
         let settings =
             git_config::parse(&common.as_ref().unwrap_or(git).read("config").unwrap_or_default()).settings;
-        let mut formats = settings.iter().filter(|setting| {
-            setting.section == b"extensions" && setting.subsection.is_none() && setting.key == b"objectformat"
-        });
+        let with = |section: &'static [u8], key: &'static [u8]| {
+            let is = move |setting: &&GitSetting| setting.section == section && setting.key == key;
+            settings.iter().filter(|setting| setting.subsection.is_none()).filter(is)
+        };
+        let mut formats = with(b"extensions", b"objectformat");
+        // With another version git refuses the repository.
+        let mut versions = with(b"core", b"repositoryformatversion");
+        let is_extended = versions.next().is_some_and(|first| first.value == b"1")
+            && versions.all(|next| next.value == b"1");
         let is_long = |setting: &GitSetting| setting.value.eq_ignore_ascii_case(b"sha256");
         match formats.next() {
             None => Some(ObjectFormat::Sha1),
             Some(first) if formats.any(|next| is_long(next) != is_long(first)) => None,
-            Some(first) if is_long(first) => Some(ObjectFormat::Sha256),
+            Some(first) if is_long(first) => is_extended.then_some(ObjectFormat::Sha256),
             Some(_) => Some(ObjectFormat::Sha1),
         }
     }
@@ -630,6 +655,10 @@ impl<'s> Examiner<'s> {
         self.plain_files(&directory, files);
         if *system == ".jj" {
             self.jujutsu(&directory);
+        }
+        let (systems, state) = other_systems::HISTEDIT;
+        if systems.contains(system) {
+            self.state_file(&directory, state, Reason::OtherSystem, other_systems::is_plain_histedit);
         }
     }
 

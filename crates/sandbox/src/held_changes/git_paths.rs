@@ -212,6 +212,10 @@ impl<'c> IndexEntries<'c> {
         }
         let end = at + fresh;
         self.at = if self.version == 4 { end + 1 } else { begin + ((end - begin + 8) & !7) };
+        // A reader that looks for the end of the name would find another.
+        if !self.content.get(end..self.at)?.iter().all(|byte| *byte == 0) {
+            return None;
+        }
         self.left -= 1;
         self.starts.push((begin, if kept == 0 { NameForm::Whole } else { NameForm::Continued }));
         Some(EntryBits { mode, flags })
@@ -343,6 +347,22 @@ mod tests {
         assert_eq!(checked_index(&index(b"a")[..70], ObjectFormat::Sha1), None, "cut off");
     }
 
+    #[test]
+    fn a_name_ends_in_zero_bytes() {
+        let mut padded = index(b"ab");
+        let end = 12 + 62 + 2;
+        assert_eq!(checked_index(&padded, ObjectFormat::Sha1), Some(CheckedIndex::default()), "control");
+        padded[end + 3] = b'x';
+        assert_eq!(checked_index(&padded, ObjectFormat::Sha1), None);
+        let mut short = compressed(8, 1);
+        let end = short.len() - 21;
+        assert_eq!(checked_index(&short, ObjectFormat::Sha1), Some(CheckedIndex::default()), "control");
+        // The length that the entry states ends before the zero byte.
+        short[12 + 60..12 + 62].copy_from_slice(&4_u16.to_be_bytes());
+        assert_eq!(short[end], 0);
+        assert_eq!(checked_index(&short, ObjectFormat::Sha1), None);
+    }
+
     /// In version 4 each path begins as the one before.
     fn compressed(first: usize, entries: u32) -> Vec<u8> {
         let mut out = b"DIRC\0\0\0\x04".to_vec();
@@ -436,7 +456,7 @@ mod tests {
             (
                 ObjectFormat::Sha256,
                 "git init -q --object-format=sha256 .",
-                "git update-index --force-untracked-cache; mkdir -p n/e; touch n/e/f; git status -uall",
+                "git update-index --force-untracked-cache; mkdir -p n/e; touch n/e/f; git status",
             ),
             (
                 ObjectFormat::Sha1,

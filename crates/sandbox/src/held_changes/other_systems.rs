@@ -24,6 +24,14 @@ pub(super) fn is_process_id(content: &[u8]) -> bool {
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
+/// The directories of Mercurial and Sapling, whose interrupted `histedit` is in this file.
+pub(super) const HISTEDIT: (&[&str], &str) = (&[".hg", ".sl"], "histedit-state");
+
+/// Whether a `histedit-state` has the form of today. Mercurial unpickles any other, which executes what it says.
+pub(super) fn is_plain_histedit(content: &[u8]) -> bool {
+    content.starts_with(b"v1\n")
+}
+
 /// What the system with this directory executes or obeys, from that directory.
 pub(crate) fn files_of(directory: &Path) -> impl Iterator<Item = &'static str> {
     let name = directory.file_name().unwrap_or_default();

@@ -14,6 +14,8 @@ use rustix::fs::{Mode, OFlags};
 
 use super::*;
 
+mod contents;
+
 struct Tree {
     _directory: tempfile::TempDir,
     root: PathBuf,

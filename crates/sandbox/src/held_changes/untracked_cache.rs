@@ -52,7 +52,7 @@ impl DirectoryTree {
             // The checkout itself.
             name.is_empty().then_some(())?;
         } else {
-            let (length, left) = self.ahead.pop().filter(|_| is_plain_name(name))?;
+            let (length, left) = self.ahead.pop().filter(|_| is_plain_name(name) && !name.contains(&b'/'))?;
             self.ahead.extend((left > 1).then(|| (length, left - 1)));
             self.path.truncate(length);
             self.path.extend_from_slice(name);

@@ -20,7 +20,12 @@ const WHERE_PRESENT: [&str; 3] = ["branches", "remotes", "info/attributes"];
 
 /// Covers the named entries the walk met, every git directory of every root and what they lead to.
 pub(super) fn cover_all(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
-    let mut work = GitSurvey { surveyor, repositories: Vec::new(), seen: BTreeSet::new() };
+    let mut work = GitSurvey {
+        surveyor,
+        repositories: Vec::new(),
+        seen: BTreeSet::new(),
+        settings_of_user: git_config::SurveyedGitConfig::default(),
+    };
     work.settings_of_user()?;
     work.collect()?;
     while let Some(repository) = work.repositories.pop() {
@@ -35,6 +40,8 @@ struct GitSurvey<'w, 'a> {
     surveyor: &'w mut Surveyor<'a>,
     repositories: Vec<GitDir>,
     seen: BTreeSet<PathBuf>,
+    /// The templates and attributes of every repository.
+    settings_of_user: git_config::SurveyedGitConfig,
 }
 
 /// A directory with objects and refs of its own, by absolute path.
@@ -74,27 +81,56 @@ impl GitSurvey<'_, '_> {
         const MOST_FILES: usize = 64;
         let mut queue: Vec<PathBuf> = self.surveyor.rules.git_configs().to_vec();
         let mut done = BTreeSet::new();
-        let mut hooks_paths = Vec::new();
+        let mut total = git_config::SurveyedGitConfig::default();
         while let Some(file) = queue.pop().filter(|_| done.len() < MOST_FILES) {
             let file = destination(&file);
             if !done.insert(file.clone()) {
                 continue;
             }
             if self.surveyor.place(&file).is_some() {
-                hooks_paths.extend(self.cover_config(&file)?.hooks_paths);
+                total.add(self.cover_config(&file)?);
             } else if let Some(content) = read_small(rustix::fs::CWD, &file, git_config::MAX) {
                 let config = git_config::parse(&content);
                 let above = file.parent().unwrap_or(&file);
                 queue.extend(config.includes.iter().map(|path| normalized(&above.join(self.expanded(path)))));
-                hooks_paths.extend(config.hooks_paths);
+                total.add(config);
             }
         }
+        let mut hooks_paths = std::mem::take(&mut total.hooks_paths);
         hooks_paths.retain(|path: &PathBuf| !path.as_os_str().is_empty());
         hooks_paths = hooks_paths.iter().map(|path| self.expanded(path)).collect();
         let absolute: Vec<PathBuf> = hooks_paths.iter().filter(|path| path.is_absolute()).cloned().collect();
         self.surveyor.hooks_of_user = hooks_paths;
         // Without a repository in the root they are the hooks of others.
-        self.cover_hooks_paths(Path::new("/"), &absolute)
+        self.cover_hooks_paths(Path::new("/"), &absolute)?;
+        self.cover_templates(Path::new("/"), &total)?;
+        let (templates, attributes) = (total.templates, total.attributes);
+        self.settings_of_user = git_config::SurveyedGitConfig { templates, attributes, ..Default::default() };
+        Ok(())
+    }
+
+    /// What a configuration has git copy into new repositories, and the attributes that it adds to those of each. Git takes a
+    /// relative path from where it works.
+    fn cover_templates(
+        &mut self,
+        worktree: &Path,
+        config: &git_config::SurveyedGitConfig,
+    ) -> Result<(), SurveyError> {
+        let paths = |paths: &[PathBuf]| -> Vec<PathBuf> {
+            let stated = paths.iter().filter(|path| !path.as_os_str().is_empty());
+            stated.map(|path| normalized(&worktree.join(self.expanded(path)))).collect()
+        };
+        let (templates, attributes) = (paths(&config.templates), paths(&config.attributes));
+        for template in templates {
+            // A root is covered by what is in it.
+            let is_root = self.surveyor.grounds.iter().any(|ground| ground.path == template);
+            let path = if is_root { template.join("hooks") } else { template };
+            self.surveyor.cover(&path, PlaceholderKind::Directory)?;
+        }
+        for file in attributes {
+            self.surveyor.cover(&file, PlaceholderKind::EMPTY)?;
+        }
+        Ok(())
     }
 
     /// Directories that git takes for repositories by what is in them. Their configurations are shown without credentials;
@@ -198,14 +234,16 @@ impl GitSurvey<'_, '_> {
         }
         let mut settings = self.cover_config(&git.join("config"))?;
         let own = self.cover_config(&git.join("config.worktree"))?;
-        settings.hooks_paths.extend(own.hooks_paths);
         settings.hooks_paths.extend(self.surveyor.hooks_of_user.iter().cloned());
+        settings.add(own);
+        settings.add(self.settings_of_user.clone());
         self.cover_common(git, &settings)?;
         let mut worktrees = self.cover_worktrees(git)?;
-        let configured = settings.worktree.or(own.worktree).map(|path| normalized(&git.join(path)));
+        let configured = settings.worktree.as_ref().map(|path| normalized(&git.join(path)));
         worktrees.extend(configured.or_else(|| repository.worktree.clone()));
         for worktree in &worktrees {
             self.cover_hooks_paths(worktree, &settings.hooks_paths)?;
+            self.cover_templates(worktree, &settings)?;
         }
         self.cover_modules(git, &worktrees)
     }
@@ -249,9 +287,9 @@ impl GitSurvey<'_, '_> {
             let config = git_config::parse(&content);
             let above = file.parent().unwrap_or(&file);
             queue.extend(config.includes.iter().map(|path| normalized(&above.join(self.expanded(path)))));
-            total.worktree = config.worktree.or(total.worktree);
-            total.hooks_paths.extend(config.hooks_paths);
-            total.bare |= config.bare;
+            // The last one counts.
+            total.worktree = total.worktree.take().filter(|_| config.worktree.is_none());
+            total.add(config);
         }
         Ok(total)
     }

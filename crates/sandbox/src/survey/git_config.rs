@@ -9,12 +9,28 @@ use crate::git_config;
 /// Larger configurations are not shown at all.
 pub(super) const MAX: u64 = 1024 * 1024;
 
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SurveyedGitConfig {
     pub(super) worktree: Option<PathBuf>,
     pub(super) hooks_paths: Vec<PathBuf>,
     pub(super) includes: Vec<PathBuf>,
+    /// Directories that git copies into a new repository: hooks, and a configuration.
+    pub(super) templates: Vec<PathBuf>,
+    /// Files that choose among the drivers of the user.
+    pub(super) attributes: Vec<PathBuf>,
     pub(super) bare: bool,
+}
+
+impl SurveyedGitConfig {
+    /// What another file says too. The first that names a checkout counts.
+    pub(super) fn add(&mut self, other: Self) {
+        self.worktree = self.worktree.take().or(other.worktree);
+        self.hooks_paths.extend(other.hooks_paths);
+        self.includes.extend(other.includes);
+        self.templates.extend(other.templates);
+        self.attributes.extend(other.attributes);
+        self.bare |= other.bare;
+    }
 }
 
 /// Reads the settings that name other files.
@@ -26,6 +42,8 @@ pub(super) fn parse(content: &[u8]) -> SurveyedGitConfig {
         match (setting.section.as_slice(), setting.key.as_slice()) {
             (b"core", b"worktree") => config.worktree = Some(path()),
             (b"core", b"hookspath") => config.hooks_paths.push(path()),
+            (b"core", b"attributesfile") => config.attributes.push(path()),
+            (b"init", b"templatedir") => config.templates.push(path()),
             (b"core", b"bare") => config.bare = matches!(&**value, b"true" | b"yes" | b"on" | b"1" | b""),
             (b"include" | b"includeif", b"path") => config.includes.push(path()),
             _ => {}
@@ -328,6 +346,11 @@ mod tests {
         assert_eq!(config.hooks_paths, [PathBuf::from(".hu sky/_")]);
         assert_eq!(config.includes, [PathBuf::from("../ab")]);
         assert!(config.bare);
+        let config = parse(b"[init]\n templateDir = ~/t\n[core]\n attributesFile = a\n");
+        assert_eq!(
+            (config.templates, config.attributes),
+            (vec![PathBuf::from("~/t")], vec![PathBuf::from("a")])
+        );
         let modules = b"[submodule \"a/b \\\"c\"]\n\tpath = x\n[other \"y\"]\n";
         assert_eq!(submodule_names(modules), [PathBuf::from("a/b \"c")]);
     }

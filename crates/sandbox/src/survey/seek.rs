@@ -25,6 +25,8 @@ pub(crate) enum CandidateKind {
     Git,
     /// A directory with a `HEAD`: git takes it for a repository if `objects` and `refs`, or `commondir`, are there too.
     Head,
+    /// A directory with a `config` below one that git may take for its own: a `commondir` can lead there, also without a `HEAD`.
+    InnerConfig,
     /// The directory of another version control system.
     OtherSystem,
     /// A directory with a `format`: with `db` too it is a Subversion repository, which has hooks of its own.
@@ -87,6 +89,7 @@ fn by_name(entry: &WalkEntry<'_>) -> Option<Candidate> {
         Some(b'.') if name.eq_ignore_ascii_case(b".git") => here(CandidateKind::Git),
         Some(b'.' | b'_') if is_other_system(name) => here(CandidateKind::OtherSystem),
         Some(b'h' | b'H') if name.eq_ignore_ascii_case(b"HEAD") => above(1, CandidateKind::Head),
+        Some(b'c' | b'C') if name.eq_ignore_ascii_case(b"config") => above(1, CandidateKind::InnerConfig),
         Some(b'f' | b'F') if name.eq_ignore_ascii_case(b"format") => above(1, CandidateKind::Subversion),
         _ => None,
     }

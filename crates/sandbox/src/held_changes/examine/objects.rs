@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::{Examiner, Open, Reason, names};
+use crate::survey::normalized;
 
 impl Examiner<'_> {
     /// The store of a repository and those that it names, which name others in turn.
@@ -43,11 +44,15 @@ impl Examiner<'_> {
             lines.map(|line| is_plain(line).then(|| path(line))).collect::<Option<Vec<PathBuf>>>()
         };
         let paths = content.and_then(lines);
-        let leads_out = |path: &PathBuf| self.is_over() || self.scene.leads_out(path);
+        // Older versions of git take `..` for the name before it, also where that is a link.
+        let leads_out = |path: &PathBuf| {
+            self.is_over() || self.scene.leads_out(path) || self.scene.leads_out(&normalized(path))
+        };
         if paths.as_ref().is_none_or(|paths| paths.iter().any(leads_out)) {
             self.note(info.entry(FILE, Reason::Alternates));
         }
-        paths.unwrap_or_default()
+        let both = |path: PathBuf| [normalized(&path), path];
+        paths.unwrap_or_default().into_iter().flat_map(both).collect()
     }
 
     /// Git opens each pack that an index of several packs names, and `git multi-pack-index expire` removes some.

@@ -1,10 +1,13 @@
 //! Operations of git that wait to go on: `rebase`, `am`, `cherry-pick` and `revert`.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+
 use super::super::resume_options::{
     are_apply_options, are_plain_steps, are_plain_updates, are_quoted_words, are_strategy_options,
     is_strategy, is_strategy_option,
 };
-use super::{Examiner, Open, Reason, executes};
+use super::{Examiner, Open, Reason, all_names, executes, is_marked};
 use crate::git_config::{self, GitSetting};
 
 /// What an `author-script` sets.
@@ -48,6 +51,7 @@ impl Examiner<'_> {
         self.state_file(rebase, "strategy_opts", Reason::StrategyOptions, are_strategy_options);
         self.state_file(rebase, "update-refs", Reason::RebaseRefs, are_plain_updates);
         self.author_script(rebase);
+        self.legacy_commits(rebase);
         // Git up to 2.18 evaluates it in a shell.
         let switch = |content: &[u8]| {
             matches!(content.trim_ascii(), b"" | b"--rerere-autoupdate" | b"--no-rerere-autoupdate")
@@ -57,6 +61,22 @@ impl Examiner<'_> {
         // shell, and names of files to write from another.
         if rebase.has("rewritten") {
             self.note(rebase.entry("rewritten", Reason::ShellText));
+        }
+    }
+
+    /// Git up to 2.20 evaluates the names of these commits in a shell.
+    fn legacy_commits(&mut self, rebase: &Open) {
+        let Some(listed) = all_names(&rebase.fd) else { return };
+        let is_commit = |name: &&OsString| {
+            *name == "current" || (name.as_bytes().starts_with(b"cmt.") && !is_marked(name.as_bytes()))
+        };
+        let commits = listed.iter().filter(is_commit).filter_map(|name| name.to_str());
+        let is_name = |content: &[u8]| content.trim_ascii().iter().all(u8::is_ascii_hexdigit);
+        for name in commits {
+            if self.is_over() {
+                return;
+            }
+            self.state_file(rebase, name, Reason::ShellText, is_name);
         }
     }
 
