@@ -255,10 +255,11 @@ impl Runtime {
     ) -> Result<DiscardOutcome, LayerLookupError> {
         let OpenLayer { id, mut layer } = opened;
         let keeps_landed = extent == DiscardExtent::Waiting && layer.has_landed();
-        if extent == DiscardExtent::Waiting && !keeps_landed {
-            if let Some(directory) = layer.set_aside()? {
-                return Err(LayerLookupError::SetAside { id: id.to_string(), directory });
-            }
+        if extent == DiscardExtent::Waiting
+            && !keeps_landed
+            && let Some(directory) = layer.set_aside()?
+        {
+            return Err(LayerLookupError::SetAside { id: id.to_string(), directory });
         }
         let is_gone = layer.roots().iter().any(|root| !root.is_dir()) || layer.replaced_root().is_some();
         if keeps_landed && is_gone {
