@@ -315,7 +315,7 @@ fn what_the_host_changed_meanwhile_is_kept_and_the_rest_lands() {
 
 const HOOK: &str = "printf '#!/bin/sh\\ntouch ran-on-the-host\\n' >.git/hooks/pre-commit; chmod 755 .git/hooks/pre-commit; git config alias.x '!touch pwned'; echo work >work";
 
-/// `ringfence commit`, answered by whoever watches.
+/// `ringfence commit`, answered by a watching operator.
 fn answered(world: &World, watcher: &Watcher, keys: &[u8]) -> Done {
     let count = || watcher.terminal.seen().matches(CONFIRM).count();
     let before = count();

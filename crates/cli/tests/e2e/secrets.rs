@@ -267,7 +267,7 @@ fn a_value_in_place_of_a_name_reaches_neither_the_terminal_nor_the_ledger() {
 }
 
 /// S000-44, S000-48: a workspace names no secret, whatever it writes into its policy.
-/// An answer that is refused is recorded with what was to be answered, which is a word that somebody typed.
+/// An answer that is refused is recorded with what was to be answered, which is a word that an operator typed.
 #[test]
 fn a_value_in_place_of_an_approval_does_not_reach_the_ledger() {
     const WORD: &str = "zQ8vK3mT7pL2xW9rB5nYh4";

@@ -511,7 +511,7 @@ fn appended(nodes: &Nodes, node: &str, event: &Event) {
 const ALPHA_EMPTIED: &str = "UPDATE ringfence.record SET body = NULL
     WHERE seq = NUMBER AND chain = (SELECT chain FROM ringfence.head WHERE node = 'alpha')";
 
-/// Whoever can break the chain of a witness makes its node set it aside. That takes back nothing of what it has seen.
+/// A client that breaks the chain of a witness makes its node set it aside. That takes back nothing of what it has seen.
 #[test]
 fn what_a_chain_that_was_set_aside_has_witnessed_counts() {
     // Of a record in the middle, and of the one that names the key.
